@@ -1,0 +1,194 @@
+//! The command line: words in, a [`Command`] or a [`Misuse`] out. Nothing is run here.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// What `cargo xtask help` prints.
+pub(crate) const HELP: &str = "\
+Tidegate's own commands
+
+Usage: cargo xtask COMMAND
+
+Commands:
+  test                                   everything that must hold before a change lands
+  tidy                                   layers, lengths, names, links: what the compiler cannot check
+  setup                                  install the programs that the tests need, where missing
+  bench NAME [--json FILE] [-- ARGS...]  one benchmark, peers beside ours
+  long                                   ignored tests too, and many more property cases, optimised
+  help                                   this text
+
+Examples:
+  cargo xtask test
+  cargo xtask tidy
+  cargo xtask bench memory
+  cargo xtask bench memory --json memory.json
+  cargo xtask bench memory -- --quick
+";
+
+const NAMES: [&str; 6] = ["test", "tidy", "setup", "bench", "long", "help"];
+
+/// What was asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Test,
+    Tidy,
+    Setup,
+    Bench(Bench),
+    Long,
+    Help,
+}
+
+/// One run of `tidegate-bench`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Bench {
+    pub(crate) name: String,
+    pub(crate) json: Option<PathBuf>,
+    /// What stood after `--`, handed on as it is.
+    pub(crate) rest: Vec<String>,
+}
+
+/// A command line that means nothing. It says what would.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Misuse {
+    Unknown { word: String, nearest: Option<&'static str> },
+    Surplus { command: &'static str, word: String },
+    BenchUnnamed,
+    JsonWithoutFile,
+}
+
+impl Command {
+    /// No words at all ask for help.
+    pub(crate) fn parse(words: &[String]) -> Result<Self, Misuse> {
+        let Some((first, rest)) = words.split_first() else { return Ok(Self::Help) };
+        let (name, command) = match first.as_str() {
+            "bench" => return Bench::parse(rest).map(Self::Bench),
+            "help" | "--help" | "-h" => return Ok(Self::Help),
+            "test" => ("test", Self::Test),
+            "tidy" => ("tidy", Self::Tidy),
+            "setup" => ("setup", Self::Setup),
+            "long" => ("long", Self::Long),
+            _ => return Err(Misuse::Unknown { word: first.clone(), nearest: nearest(first) }),
+        };
+        match rest.first() {
+            None => Ok(command),
+            Some(word) if word == "--help" || word == "-h" => Ok(Self::Help),
+            Some(word) => Err(Misuse::Surplus { command: name, word: word.clone() }),
+        }
+    }
+}
+
+impl Bench {
+    fn parse(words: &[String]) -> Result<Self, Misuse> {
+        let (mut name, mut json, mut words) = (None, None, words.iter());
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--" => break,
+                "--json" => json = Some(words.next().ok_or(Misuse::JsonWithoutFile)?.into()),
+                other if name.is_none() && !other.starts_with('-') => name = Some(word.clone()),
+                _ => return Err(Misuse::Surplus { command: "bench", word: word.clone() }),
+            }
+        }
+        let name = name.ok_or(Misuse::BenchUnnamed)?;
+        Ok(Self { name, json, rest: words.cloned().collect() })
+    }
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { word, nearest: Some(nearest) } => {
+                write!(f, "cargo xtask: no command `{word}`: did you mean `{nearest}`?")?;
+            }
+            Self::Unknown { word, nearest: None } => {
+                write!(f, "cargo xtask: no command `{word}`; there is {}", NAMES.join(", "))?;
+            }
+            Self::Surplus { command, word } => {
+                write!(f, "cargo xtask {command}: `{word}` means nothing here")?;
+            }
+            Self::BenchUnnamed => {
+                f.write_str("cargo xtask bench: which one? Try `cargo xtask bench memory`")?;
+            }
+            Self::JsonWithoutFile => {
+                f.write_str("cargo xtask bench: --json needs the file to write")?;
+            }
+        }
+        f.write_str("\n`cargo xtask help` lists the commands.")
+    }
+}
+
+/// The command that a slip of the fingers away from `word` would be.
+fn nearest(word: &str) -> Option<&'static str> {
+    const SLIPS_MAX: usize = 2;
+    let (slips, name) = NAMES.into_iter().map(|name| (distance(word, name), name)).min()?;
+    (slips <= SLIPS_MAX).then_some(name)
+}
+
+/// How many letters to insert, delete or replace to get from `a` to `b` (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (above, left) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = above + 1;
+        for (column, right) in b.chars().enumerate() {
+            let replaced = diagonal + usize::from(left != right);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.chars().count()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Command, Misuse> {
+        let words: Vec<String> = line.split_whitespace().map(String::from).collect();
+        Command::parse(&words)
+    }
+
+    #[test]
+    fn every_command_of_the_help_text_is_understood() {
+        for name in NAMES {
+            let line = if name == "bench" { "bench memory" } else { name };
+            assert!(parse(line).is_ok(), "{line}");
+            assert!(HELP.contains(&format!("\n  {name} ")), "{name} is not in the help text");
+        }
+        assert_eq!(parse(""), Ok(Command::Help));
+        assert_eq!(parse("tidy --help"), Ok(Command::Help));
+    }
+
+    #[test]
+    fn a_slip_of_the_fingers_gets_the_nearest_command() {
+        for (word, meant) in [("tst", "test"), ("tidi", "tidy"), ("stup", "setup")] {
+            let misuse = parse(word).unwrap_err();
+            assert_eq!(misuse, Misuse::Unknown { word: word.into(), nearest: Some(meant) });
+        }
+        assert_eq!(
+            parse("deploy").unwrap_err().to_string().lines().next(),
+            Some("cargo xtask: no command `deploy`; there is test, tidy, setup, bench, long, help")
+        );
+    }
+
+    #[test]
+    fn bench_hands_on_what_stands_after_the_dashes() {
+        let expected = Bench {
+            name: "memory".into(),
+            json: Some("out.json".into()),
+            rest: vec!["--quick".into(), "--json".into()],
+        };
+        assert_eq!(
+            parse("bench memory --json out.json -- --quick --json"),
+            Ok(Command::Bench(expected))
+        );
+    }
+
+    #[test]
+    fn bench_says_what_is_missing_or_surplus() {
+        assert_eq!(parse("bench"), Err(Misuse::BenchUnnamed));
+        assert_eq!(parse("bench memory --json"), Err(Misuse::JsonWithoutFile));
+        let surplus = |word: &str| Misuse::Surplus { command: "bench", word: word.into() };
+        assert_eq!(parse("bench memory again"), Err(surplus("again")));
+        assert_eq!(parse("bench memory --jsn x"), Err(surplus("--jsn")));
+    }
+}

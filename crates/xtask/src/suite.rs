@@ -1,0 +1,159 @@
+//! The suites: which steps `test` and `long` run, in which order, and how a benchmark is started.
+//!
+//! Cheap steps come first, so that a slip shows in seconds. Steps that build the same code with the
+//! same profile stand together, so that they share it.
+
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::command::Bench;
+use crate::step::{Step, run_all};
+use crate::workspace::{Workspace, cargo, locked_version};
+use crate::{setup, step, tidy};
+
+/// How many cases each property gets in `long`, where the default is 256.
+const PROPERTY_CASES_LONG: u32 = 20_000;
+
+/// Targets without a standard library, any of which proves that the core needs none.
+const BARE_TARGETS: [&str; 3] =
+    ["x86_64-unknown-none", "thumbv7em-none-eabi", "riscv32imac-unknown-none-elf"];
+
+/// Everything that must hold before a change lands.
+pub(crate) fn test(workspace: &Workspace) -> anyhow::Result<bool> {
+    let mut steps = vec![
+        Step::own("setup", setup::run),
+        Step::cargo("format", "fmt --all --check"),
+        Step::own("tidy", tidy::run),
+        Step::cargo("lints", "clippy --workspace --all-targets -- -D warnings"),
+        // A second pass, because a feature can hide code as well as add it.
+        Step::cargo(
+            "lints with every feature",
+            "clippy --workspace --all-targets --all-features -- -D warnings",
+        ),
+        Step::cargo("tests", "test --workspace --tests"),
+        Step::cargo("doctests", "test --workspace --doc"),
+    ];
+    steps.extend(no_std());
+    steps.extend(examples(workspace));
+    steps.push(
+        Step::cargo("docs", "doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings".into()),
+    );
+    steps.extend(interleavings(workspace));
+    steps.push(instructions(workspace)?);
+    run_all("cargo xtask test", workspace, &steps)
+}
+
+/// What takes too long for every change: ignored tests and many more property cases.
+pub(crate) fn long(workspace: &Workspace) -> anyhow::Result<bool> {
+    let tests =
+        Step::cargo("long tests", "test --release --workspace --tests -- --include-ignored")
+            .with("PROPTEST_CASES", PROPERTY_CASES_LONG.to_string());
+    run_all("cargo xtask long", workspace, &[tests])
+}
+
+/// One benchmark, optimised, its output going where ours goes.
+pub(crate) fn bench(workspace: &Workspace, bench: &Bench) -> anyhow::Result<bool> {
+    let mut command = cargo();
+    command.args(["run", "--release", "--package", "tidegate-bench", "--", &bench.name]);
+    if let Some(file) = &bench.json {
+        // The run starts in the root folder; the file is meant from where the user stands.
+        command.arg("--json").arg(std::path::absolute(file)?);
+    }
+    step::passes(command.args(&bench.rest).current_dir(&workspace.root))
+}
+
+/// Builds the core for a machine without an operating system, where such a target is installed.
+/// Elsewhere tidy says as much: `#![no_std]`, no mention of `std` and no dependencies leave no way in.
+fn no_std() -> Option<Step> {
+    let output = std::process::Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;
+    let sysroot = String::from_utf8(output.stdout).ok()?;
+    let libraries = Path::new(sysroot.trim()).join("lib/rustlib");
+    let target = BARE_TARGETS.into_iter().find(|target| libraries.join(target).is_dir())?;
+    Some(Step::cargo("no_std", &format!("check -p tidegate-core --target {target}")))
+}
+
+/// Each example of each crate, with the profile of the tests so that their builds are shared.
+fn examples(workspace: &Workspace) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for package in &workspace.packages {
+        for target in package.targets.iter().filter(|target| target.kind == "example") {
+            let verb =
+                if package.examples_not_run.contains(&target.name) { "build" } else { "run" };
+            let (package, example) = (&package.name, &target.name);
+            steps.push(Step::cargo(
+                &format!("example {example}"),
+                &format!("{verb} --profile test -p {package} --example {example}"),
+            ));
+        }
+    }
+    steps
+}
+
+/// The swap protocol of the in-memory table, under every interleaving that shuttle tries. A build of
+/// its own, where shuttle's atomics and locks stand in for the real ones; it is linted as well.
+fn interleavings(workspace: &Workspace) -> Vec<Step> {
+    let name = "interleavings";
+    if !workspace.builds("tidegate-store", "test", "shuttle") {
+        return vec![Step::skip(name, "tidegate-store has no test target `shuttle` yet")];
+    }
+    let steps = [
+        ("lints of interleavings", "clippy -p tidegate-store --lib --test shuttle -- -D warnings"),
+        (name, "test --release -p tidegate-store --test shuttle"),
+    ];
+    let build = |(name, words)| Step::cargo(name, words).with("RUSTFLAGS", "--cfg shuttle".into());
+    steps.into_iter().map(build).collect()
+}
+
+/// Instructions per decision, against their ceilings: the same on every machine.
+fn instructions(workspace: &Workspace) -> anyhow::Result<Step> {
+    let name = "instruction counts";
+    if !workspace.builds("tidegate-bench", "bench", "instructions") {
+        return Ok(Step::skip(name, "tidegate-bench has no bench target `instructions` yet"));
+    }
+    let version = locked_version(&workspace.root, "gungraun")?
+        .context("the bench `instructions` is there, and Cargo.lock has no gungraun to run it")?;
+    let runner = setup::runner_path(&workspace.target, &version);
+    Ok(Step::cargo(name, "bench -p tidegate-bench --bench instructions")
+        .with("GUNGRAUN_RUNNER", runner.display().to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::{Package, Target};
+
+    fn workspace(package: &str, kind: &str, target: &str) -> Workspace {
+        let target = Target { name: target.into(), kind: kind.into() };
+        let package = Package { name: package.into(), targets: vec![target], ..Package::default() };
+        Workspace { root: ".".into(), target: "target".into(), packages: vec![package] }
+    }
+
+    #[test]
+    fn an_example_is_run_unless_its_crate_says_otherwise() {
+        let mut workspace = workspace("tidegate", "example", "first");
+        let line = |workspace: &Workspace| examples(workspace)[0].action.to_string();
+        assert_eq!(line(&workspace), "cargo run --profile test -p tidegate --example first");
+        workspace.packages[0].examples_not_run.push("first".into());
+        assert!(line(&workspace).starts_with("cargo build "));
+    }
+
+    #[test]
+    fn interleavings_are_skipped_only_without_their_test_target() {
+        let present = interleavings(&workspace("tidegate-store", "test", "shuttle"));
+        let all_run = |step: &Step| step.action.to_string().starts_with("RUSTFLAGS=");
+        assert!(present.iter().all(all_run));
+        let absent = interleavings(&workspace("tidegate-store", "test", "other"));
+        assert!(absent[0].action.to_string().starts_with("skipped: "));
+    }
+
+    #[test]
+    fn instruction_counts_are_skipped_only_without_their_bench_target() {
+        let absent = instructions(&workspace("tidegate-bench", "bench", "other")).unwrap();
+        assert!(absent.action.to_string().starts_with("skipped: "));
+        // A bench that is there and cannot be run is an error, and never a skip.
+        let mut unlocked = workspace("tidegate-bench", "bench", "instructions");
+        unlocked.root = "no/such/folder".into();
+        assert!(instructions(&unlocked).is_err());
+    }
+}
