@@ -1,0 +1,165 @@
+//! Who is counted, as a hash: attributes to a [`Key`].
+//!
+//! A key is made of two halves that are hashed apart, since many requests share the second: the
+//! *subject*, which is who asks, and the *salt*, which is under which limit. Both are SipHash with a
+//! secret, 128 bits wide, so nobody without the secret can make two that collide, or tell from a key
+//! whose it is.
+
+use std::hash::Hasher;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use tidegate_core::Key;
+
+/// How long a secret is.
+pub const SECRET_BYTES: usize = 16;
+
+/// Hashes subjects and salts with one secret.
+#[derive(Clone, Copy)]
+pub struct KeyHasher {
+    plain: SipHasher13,
+    lists: SipHasher13,
+    salts: SipHasher13,
+}
+
+/// Who asks: a keyed hash of one name, or of a list of attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Subject(u128);
+
+/// Under which limit: a keyed hash of the domain, the rule, the algorithm and the period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Salt(u128);
+
+impl KeyHasher {
+    /// A hasher with this secret.
+    pub fn new(secret: &[u8; SECRET_BYTES]) -> Self {
+        // Three independent functions from one secret: the first makes the secrets of the others.
+        let plain = SipHasher13::new_with_key(secret);
+        let derived = |purpose: &[u8]| {
+            let hash = plain.hash(purpose).as_u128();
+            SipHasher13::new_with_key(&hash.to_le_bytes())
+        };
+        Self { plain, lists: derived(b"attribute lists"), salts: derived(b"salts") }
+    }
+
+    /// One name or number, as bytes.
+    #[inline]
+    pub fn bytes(&self, bytes: &[u8]) -> Subject {
+        Subject(self.plain.hash(bytes).as_u128())
+    }
+
+    /// A list of attributes, in order. Names and values go in with their lengths, so two lists give
+    /// the same subject only if they are the same list, whatever bytes they hold.
+    #[inline]
+    pub fn attributes<'a>(
+        &self,
+        attributes: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    ) -> Subject {
+        Subject(hash_list(self.lists, attributes))
+    }
+
+    /// What sets one limit's keys apart from another's.
+    pub fn salt<'a>(&self, parts: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Salt {
+        Salt(hash_list(self.salts, parts))
+    }
+}
+
+impl std::fmt::Debug for KeyHasher {
+    /// Says nothing: the state of the hashers is the secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyHasher").finish_non_exhaustive()
+    }
+}
+
+impl Subject {
+    /// A subject that nobody has, to fill a place with.
+    pub const NOBODY: Self = Self(0);
+
+    /// The key of this subject under the limit of this salt. Both are as good as random, so two
+    /// pairs give one key as seldom as two random numbers of 128 bits are equal.
+    #[inline]
+    pub const fn key(self, salt: Salt) -> Key {
+        Key::from_hash(self.0 ^ salt.0)
+    }
+
+    /// The hash.
+    pub const fn as_u128(self) -> u128 {
+        self.0
+    }
+}
+
+#[inline]
+fn hash_list<'a>(
+    mut hasher: SipHasher13,
+    list: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+) -> u128 {
+    for (name, value) in list {
+        hasher.write(&(name.len() as u64).to_le_bytes());
+        hasher.write(name.as_bytes());
+        hasher.write(&(value.len() as u64).to_le_bytes());
+        hasher.write(value);
+    }
+    hasher.finish128().as_u128()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECRET: [u8; SECRET_BYTES] = *b"0123456789abcdef";
+
+    type List = Vec<(String, Vec<u8>)>;
+
+    fn subject(list: &List) -> Subject {
+        let list = list.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+        KeyHasher::new(&SECRET).attributes(list)
+    }
+
+    #[test]
+    fn a_separator_inside_a_value_does_not_imitate_another_list() {
+        let one = vec![("user".to_owned(), b"x_path_y".to_vec())];
+        let two = vec![("user".to_owned(), b"x".to_vec()), ("path".to_owned(), b"y".to_vec())];
+        assert_ne!(subject(&one), subject(&two));
+    }
+
+    #[test]
+    fn an_empty_value_is_not_a_missing_attribute() {
+        let empty = vec![("user".to_owned(), Vec::new())];
+        assert_ne!(subject(&empty), subject(&Vec::new()));
+        let swapped = vec![(String::new(), b"user".to_vec())];
+        assert_ne!(subject(&empty), subject(&swapped));
+    }
+
+    #[test]
+    fn another_secret_gives_other_keys() {
+        let (one, two) = (KeyHasher::new(&SECRET), KeyHasher::new(&[7; SECRET_BYTES]));
+        assert_ne!(one.bytes(b"ann"), two.bytes(b"ann"));
+    }
+
+    #[test]
+    fn a_key_depends_on_subject_and_salt() {
+        let hasher = KeyHasher::new(&SECRET);
+        let (minute, hour) = (hasher.salt([("a", &b"1"[..])]), hasher.salt([("a", &b"2"[..])]));
+        let ann = hasher.bytes(b"ann");
+        assert_ne!(ann.key(minute), ann.key(hour));
+        assert_ne!(ann.key(minute), hasher.bytes(b"bob").key(minute));
+    }
+
+    #[test]
+    fn the_secret_does_not_show_in_debug_output() {
+        assert_eq!(format!("{:?}", KeyHasher::new(&SECRET)), "KeyHasher { .. }");
+    }
+
+    proptest! {
+        /// Lists over a small alphabet, separators included, so that near misses are common.
+        #[test]
+        fn two_lists_share_a_subject_only_if_they_are_the_same_list(
+            one: Vec<(String, Vec<u8>)>,
+            near in prop::collection::vec(("[ab_=,]{0,3}", prop::collection::vec(0_u8..3, 0..3)), 0..3),
+            other in prop::collection::vec(("[ab_=,]{0,3}", prop::collection::vec(0_u8..3, 0..3)), 0..3),
+        ) {
+            prop_assert_eq!(subject(&near) == subject(&other), near == other);
+            prop_assert_eq!(subject(&one) == subject(&near), one == near);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Where entries stand: two candidate lines per key, and how a new one finds its place.
+//!
+//! A key's entry stands in its first line or, where that is full, in its second, which follows from
+//! the first and the fingerprint, so that an entry can be moved without knowing its key. A place is
+//! free once its entry is full again, whoever's it was. When both lines are full of live entries,
+//! one of the eight moves to its own other line; when none can, the one nearest to full is dropped.
+//!
+//! # Who may do what
+//!
+//! * Any thread may swap an unlocked word for another in one step.
+//! * A word with the lock bit is changed by the thread that set it, and by no other.
+//! * An entry comes into being, or moves, only under the *stripe* of its fingerprint. So a key has
+//!   at most one entry, and a thread that holds its stripe and does not find it knows that there is
+//!   none. Threads hold one stripe while they wait for nothing, and only *try* to get a second.
+
+use tidegate_core::{Key, SKEW_MAX, Timestamp};
+
+use crate::entry::{Entry, Fingerprint};
+use crate::lines::{Line, Lines};
+use crate::sync::{AtomicBool, AtomicU64, Backoff, Ordering};
+use crate::word::Word;
+
+/// The lines, and the locks under which entries come into being.
+#[derive(Debug)]
+pub(crate) struct Places {
+    lines: Lines,
+    stripes: Box<[Stripe]>,
+    dropped: AtomicU64,
+}
+
+/// Where a key's entry can stand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probe {
+    pub(crate) fingerprint: Fingerprint,
+    first: usize,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Stripe {
+    taken: AtomicBool,
+    /// The latest moment at which an entry of this stripe was full when its place was given away. A
+    /// thread whose clock reading is older starts anew no earlier than that, or it would count the
+    /// refill in between twice.
+    forgotten: AtomicU64,
+}
+
+impl Places {
+    /// Enough that threads hardly ever meet at one, few enough to stay in the cache.
+    const STRIPES: usize = 256;
+
+    pub(crate) fn new(lines: usize) -> Self {
+        let stripes = (0..Self::STRIPES).map(|_| Stripe::default()).collect();
+        Self { lines: Lines::zeroed(lines), stripes, dropped: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn lines(&self) -> &[Line] {
+        self.lines.as_slice()
+    }
+
+    /// How many live entries had to go because their lines were full of entries further from full.
+    pub(crate) fn dropped(&self) -> u64 {
+        // ORDERING: a statistic.
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn probe(&self, key: Key) -> Probe {
+        // The low half chooses the line and the fingerprint is cut from the high half, so that the
+        // two are independent.
+        let first = fast_range(key.as_hash() as u64, self.lines().len());
+        Probe { fingerprint: Fingerprint::of(key), first }
+    }
+
+    #[inline]
+    pub(crate) fn prefetch(&self, probe: Probe) {
+        self.lines.prefetch(probe.first);
+    }
+
+    /// The other line of an entry that stands in `line`. Applied twice it gives `line` again.
+    #[inline]
+    fn other_line(&self, fingerprint: Fingerprint, line: usize) -> usize {
+        let lines = self.lines().len();
+        let spread = fingerprint.as_u64().wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let sum = fast_range(spread, lines);
+        if sum >= line { sum - line } else { sum + lines - line }
+    }
+
+    /// The key's entry at a [glance](Word::glance), where it stands in its first line, as nine in ten
+    /// do.
+    #[inline]
+    pub(crate) fn find_in_first(&self, probe: Probe) -> Option<(&Word, Entry)> {
+        self.find_in(probe.first, probe.fingerprint)
+    }
+
+    /// The key's entry at a [glance](Word::glance), and its word.
+    pub(crate) fn find(&self, probe: Probe) -> Option<(&Word, Entry)> {
+        self.find_in(probe.first, probe.fingerprint).or_else(|| {
+            let second = self.other_line(probe.fingerprint, probe.first);
+            self.find_in(second, probe.fingerprint)
+        })
+    }
+
+    #[inline]
+    fn find_in(&self, line: usize, fingerprint: Fingerprint) -> Option<(&Word, Entry)> {
+        // One branch per place and no arithmetic on which it is: for a key that comes again and
+        // again the processor knows the place beforehand, and for others it waits for memory anyway.
+        for word in &self.lines()[line].0 {
+            if fingerprint.matches_high(word.load_high()) {
+                let entry = Entry(word.glance());
+                // A place that went to another key between the loads is none of this key's.
+                return entry.belongs_to(fingerprint).then_some((word, entry));
+            }
+        }
+        None
+    }
+
+    /// Keeps others from making an entry for this key, or moving it, until the guard is dropped.
+    pub(crate) fn hold(&self, probe: Probe) -> Hold<'_> {
+        let index = stripe_of(probe.fingerprint);
+        let mut backoff = Backoff::default();
+        loop {
+            if let Some(hold) = Hold::try_new(&self.stripes[index], index) {
+                return hold;
+            }
+            backoff.wait();
+        }
+    }
+
+    /// Puts a new entry in a free place, makes one, or takes that of the entry nearest to full.
+    /// `hold` is the key's, and `find` has come back empty since it was taken. `now` is in
+    /// microseconds since the table's origin. `None` where all places were locked or changed
+    /// meanwhile: the caller lets go of its hold and tries again.
+    pub(crate) fn place(
+        &self,
+        hold: &Hold<'_>,
+        probe: Probe,
+        now: u64,
+        entry: Entry,
+    ) -> Option<&Word> {
+        let second = self.other_line(probe.fingerprint, probe.first);
+        self.place_in_free(probe.first, now, entry)
+            .or_else(|| self.place_in_free(second, now, entry))
+            .or_else(|| self.place_by_moving(hold, probe.first, now, entry))
+            .or_else(|| self.place_by_moving(hold, second, now, entry))
+            .or_else(|| self.place_by_dropping([probe.first, second], entry))
+    }
+
+    fn place_in_free(&self, line: usize, now: u64, entry: Entry) -> Option<&Word> {
+        self.lines()[line].0.iter().find(|word| {
+            let old = Entry(word.load());
+            if !is_free(old, now) {
+                return false;
+            }
+            if old != Entry::FREE {
+                let stripe = &self.stripes[stripe_of(old.fingerprint())];
+                // ORDERING: published by the exchange below, which whoever misses the entry has
+                // seen.
+                stripe.forgotten.fetch_max(old.full_at() + 1, Ordering::Relaxed);
+            }
+            word.compare_exchange(old.0, entry.0).is_ok()
+        })
+    }
+
+    /// Moves one entry of `line` to its other line, and puts the new one in its place.
+    fn place_by_moving(
+        &self,
+        hold: &Hold<'_>,
+        line: usize,
+        now: u64,
+        entry: Entry,
+    ) -> Option<&Word> {
+        self.lines()[line].0.iter().find(|word| {
+            let old = Entry(word.load());
+            if old.is_locked() || old == Entry::FREE {
+                return false;
+            }
+            let other = self.other_line(old.fingerprint(), line);
+            if other == line || !self.lines()[other].0.iter().any(|w| is_free(Entry(w.load()), now))
+            {
+                return false;
+            }
+            let stripe = stripe_of(old.fingerprint());
+            let held = if stripe == hold.index {
+                None
+            } else {
+                match Hold::try_new(&self.stripes[stripe], stripe) {
+                    Some(held) => Some(held),
+                    None => return false,
+                }
+            };
+            let moved = self.exchange_by_moving(word, old, other, now, entry);
+            drop(held);
+            moved
+        })
+    }
+
+    /// Both copies are locked while there are two, so nobody reads either.
+    fn exchange_by_moving(
+        &self,
+        word: &Word,
+        old: Entry,
+        other: usize,
+        now: u64,
+        entry: Entry,
+    ) -> bool {
+        if word.compare_exchange(old.0, old.locked().0).is_err() {
+            return false;
+        }
+        let Some(copy) = self.place_in_free(other, now, old.locked()) else {
+            unlock(word, old.locked(), old);
+            return false;
+        };
+        unlock(word, old.locked(), entry);
+        unlock(copy, old.locked(), old);
+        true
+    }
+
+    fn place_by_dropping(&self, lines: [usize; 2], entry: Entry) -> Option<&Word> {
+        let words = lines.iter().flat_map(|&line| &self.lines()[line].0);
+        let nearest = words
+            .map(|word| (word, Entry(word.load())))
+            .filter(|(_, old)| !old.is_locked())
+            .min_by_key(|(_, old)| old.full_at());
+        let (word, old) = nearest?;
+        word.compare_exchange(old.0, entry.0).ok()?;
+        // ORDERING: a statistic.
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+        Some(word)
+    }
+}
+
+/// The right to make an entry, or to move one, in one stripe.
+#[derive(Debug)]
+pub(crate) struct Hold<'a> {
+    stripe: &'a Stripe,
+    index: usize,
+}
+
+impl<'a> Hold<'a> {
+    fn try_new(stripe: &'a Stripe, index: usize) -> Option<Self> {
+        // ORDERING: acquires what the last holder did under the stripe.
+        let taken = stripe.taken.swap(true, Ordering::Acquire);
+        (!taken).then_some(Self { stripe, index })
+    }
+
+    /// The instant at which a key that has no entry starts anew: `now`, or a little later where its
+    /// old entry may have been given away by a thread whose clock reading was later. A difference
+    /// above [`SKEW_MAX`] is a clock that was set back, and says nothing.
+    pub(crate) fn starts_at(&self, now: Timestamp, origin: u64) -> Timestamp {
+        // ORDERING: written before the exchange that removed the entry, which `find` has seen.
+        let forgotten = self.stripe.forgotten.load(Ordering::Relaxed);
+        let forgotten = Timestamp::from_micros(origin.saturating_add(forgotten));
+        if forgotten > now && forgotten.since(now) <= SKEW_MAX { forgotten } else { now }
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        // ORDERING: releases what was done under the stripe.
+        self.stripe.taken.store(false, Ordering::Release);
+    }
+}
+
+/// Replaces a word that this thread has locked.
+pub(crate) fn unlock(word: &Word, locked: Entry, new: Entry) {
+    debug_assert!(locked.is_locked());
+    let swapped = word.compare_exchange(locked.0, new.0);
+    debug_assert!(swapped.is_ok(), "nobody else changes a locked word");
+}
+
+fn is_free(entry: Entry, now: u64) -> bool {
+    entry == Entry::FREE || (!entry.is_locked() && entry.full_at() < now)
+}
+
+#[inline]
+fn stripe_of(fingerprint: Fingerprint) -> usize {
+    fingerprint.as_u64() as usize % Places::STRIPES
+}
+
+/// Spreads 64 random bits over `0..count` without a division.
+#[inline]
+fn fast_range(random: u64, count: usize) -> usize {
+    ((u128::from(random) * count as u128) >> 64) as usize
+}

@@ -1,0 +1,130 @@
+//! The seam that every store stands behind: the resolved request. Rules and identity have been
+//! worked out; what is left is a short list of limits, each with the key it counts for and what is
+//! to be done, decided all or nothing at one instant.
+
+use std::fmt;
+use std::future::Future;
+
+use tidegate_core::{Decision, Key, Limit, Operation, Timestamp};
+
+/// Where the state of keys lives.
+///
+/// The same calls at the same instants give the same answers from every store; the suite in
+/// [`conformance`](crate::conformance) holds each of them to it.
+pub trait Store: Send + Sync {
+    /// Decides each request of the batch as if they had come one after the other, and replaces what
+    /// `answers` held by one answer per request, in order.
+    ///
+    /// A request that could not be decided has an error for an answer, never a denial.
+    fn decide(
+        &self,
+        batch: &[Request<'_>],
+        answers: &mut Answers,
+    ) -> impl Future<Output = ()> + Send;
+
+    /// Forgets the keys: each has all of its quota again.
+    fn forget(&self, keys: &[Key]) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// One limit of a request: what is to happen to whose counter.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    /// The algorithm and its numbers.
+    pub limit: &'a Limit,
+    /// Whose counter it is.
+    pub key: Key,
+    /// What is to be done.
+    pub operation: Operation,
+}
+
+/// All the limits that one request is under. Its takes go through together or not at all; each
+/// answer then says what that limit alone would have said. Other operations always go through.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The instant of the decision. A store with a clock of its own may use that instead.
+    pub now: Timestamp,
+    /// The limits, at most [`Request::CHARGES_MAX`], each key at most once.
+    pub charges: &'a [Charge<'a>],
+}
+
+impl Request<'_> {
+    /// The most limits that one request can be under.
+    pub const CHARGES_MAX: usize = 16;
+}
+
+/// The answers to a batch, in order. It is meant to be used again, so that a steady stream of
+/// batches allocates nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    decisions: Vec<Decision>,
+    ends: Vec<Result<usize, StoreError>>,
+}
+
+impl Answers {
+    /// No answers yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets all answers and keeps the room.
+    pub fn clear(&mut self) {
+        self.decisions.clear();
+        self.ends.clear();
+    }
+
+    /// Adds the answer to the next request: what `decide` appends, or its error.
+    pub fn push_with(&mut self, decide: impl FnOnce(&mut Vec<Decision>) -> Result<(), StoreError>) {
+        let start = self.decisions.len();
+        let answer = decide(&mut self.decisions);
+        if answer.is_err() {
+            self.decisions.truncate(start);
+        }
+        self.ends.push(answer.map(|()| self.decisions.len()));
+    }
+
+    /// How many requests have been answered.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether no request has been answered.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The answers in order: one decision per charge, or why there is none.
+    pub fn iter(&self) -> impl Iterator<Item = Result<&[Decision], StoreError>> {
+        let mut start = 0;
+        self.ends.iter().map(move |end| match *end {
+            Ok(end) => {
+                let decisions = &self.decisions[start..end];
+                start = end;
+                Ok(decisions)
+            }
+            Err(error) => Err(error),
+        })
+    }
+}
+
+/// Why a request could not be decided. No state was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The request is under more limits than [`Request::CHARGES_MAX`].
+    TooManyCharges,
+    /// The request names one key twice.
+    RepeatedKey,
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooManyCharges => {
+                write!(f, "the request is under more than {} limits", Request::CHARGES_MAX)
+            }
+            Self::RepeatedKey => f.write_str("the request names one key twice"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}

@@ -1,0 +1,390 @@
+//! The in-memory store: a table of entries in cache lines, and a wide structure for what does not
+//! fit. One limit with a state that fits is one line and one compare-and-swap; everything else goes
+//! through [`several`](crate::several).
+
+use std::fmt;
+
+use tidegate_core::{Decision, Key, Limit, Operation, Span, Timestamp};
+
+use crate::entry::{Entry, Fingerprint, Inline};
+use crate::lines::Line;
+use crate::places::{Places, Probe};
+use crate::seam::{Answers, Charge, Request, StoreError};
+use crate::sync::Backoff;
+use crate::wide::Wide;
+use crate::word::Word;
+use crate::{Store, several};
+
+/// The state of keys in this process's memory.
+///
+/// It is made with a ceiling in bytes and keeps it: there is no resizing, no sweeping and no
+/// background thread. A key whose quota has fully come back takes no room, so the ceiling bounds the
+/// number of keys that are *active* at once. Where more are, the one nearest to full is dropped and
+/// counted in [`Stats::dropped`].
+#[derive(Debug)]
+pub struct Table {
+    pub(crate) places: Places,
+    pub(crate) wide: Wide,
+    /// In microseconds, a whole second. Entries count time from here, in 50 bits.
+    pub(crate) origin: u64,
+    config: TableConfig,
+}
+
+/// How large a table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableConfig {
+    /// For buckets, fixed and sliding windows: 16 bytes an entry, full at some 90 % of that.
+    pub entry_bytes: usize,
+    /// For logs, slots and concurrency leases.
+    pub wide_bytes: usize,
+}
+
+/// What a table holds at the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Keys that have spent something which has not come back yet.
+    pub keys: u64,
+    /// Live keys that were dropped at the ceiling since the table was made.
+    pub dropped: u64,
+    /// Bytes reserved for entries and in use for wide states.
+    pub bytes: u64,
+}
+
+impl TableConfig {
+    /// The smallest part for entries. It gives a key 64 effective bits: 51 in its entry and 14 in
+    /// the choice of the line, less one for there being two.
+    pub const ENTRY_BYTES_MIN: usize = 1 << 20;
+    /// The smallest part for wide states: one of any size is kept in each shard.
+    pub const WIDE_BYTES_MIN: usize = 1 << 16;
+    /// The largest part for entries, 256 GiB.
+    pub const ENTRY_BYTES_MAX: usize = 1 << 38;
+
+    /// `bytes` in all, split for the limits that will be used: all but a small part for the kind
+    /// that there is, or half for each where there are both.
+    pub fn for_limits<'a>(bytes: usize, limits: impl IntoIterator<Item = &'a Limit>) -> Self {
+        let (mut entries, mut wide) = (false, false);
+        for limit in limits {
+            if fits_entry(limit) {
+                entries = true;
+            } else {
+                wide = true;
+            }
+        }
+        let wide_bytes = match (entries, wide) {
+            (_, false) => bytes / 64,
+            (true, true) => bytes / 2,
+            (false, true) => bytes.saturating_sub(Self::ENTRY_BYTES_MIN),
+        };
+        let wide_bytes = wide_bytes.max(Self::WIDE_BYTES_MIN);
+        Self { entry_bytes: bytes.saturating_sub(wide_bytes), wide_bytes }
+    }
+}
+
+impl Table {
+    /// How far before the time of its making a table can tell times apart, for clocks that are set
+    /// back. The 50 bits of an entry then reach more than 34 years ahead.
+    const PAST: Span = Span::from_secs(366 * 86_400);
+
+    /// An empty table. `now` is any time near the first request's.
+    pub fn new(config: TableConfig, now: Timestamp) -> Result<Self, TableError> {
+        if config.entry_bytes < TableConfig::ENTRY_BYTES_MIN {
+            return Err(TableError::TooSmall { min: TableConfig::ENTRY_BYTES_MIN });
+        }
+        if config.entry_bytes > TableConfig::ENTRY_BYTES_MAX {
+            return Err(TableError::TooLarge { max: TableConfig::ENTRY_BYTES_MAX });
+        }
+        if config.wide_bytes < TableConfig::WIDE_BYTES_MIN {
+            return Err(TableError::WideTooSmall { min: TableConfig::WIDE_BYTES_MIN });
+        }
+        if !Word::is_supported() {
+            return Err(TableError::UnsupportedProcessor);
+        }
+        let lines = config.entry_bytes / size_of::<Line>();
+        Ok(Self::with_lines(lines, config, now))
+    }
+
+    pub(crate) fn with_lines(lines: usize, config: TableConfig, now: Timestamp) -> Self {
+        let past = now.minus(Self::PAST).as_micros();
+        Self {
+            places: Places::new(lines),
+            wide: Wide::new(config.wide_bytes),
+            origin: past - past % Span::SECOND.as_micros(),
+            config,
+        }
+    }
+
+    /// How large the table was made.
+    pub fn config(&self) -> TableConfig {
+        self.config
+    }
+
+    /// Decides one operation on one limit.
+    #[inline]
+    pub fn decide_one(&self, now: Timestamp, charge: &Charge<'_>) -> Decision {
+        match charge.limit {
+            Limit::TokenBucket(limit) => self.decide_entry(limit, now, charge),
+            Limit::LeakyBucket(limit) => self.decide_entry(limit, now, charge),
+            Limit::SteppedBucket(limit) => self.decide_entry(limit, now, charge),
+            Limit::FixedWindow(limit) => self.decide_entry(limit, now, charge),
+            Limit::SlidingWindow(limit) => self.decide_entry(limit, now, charge),
+            Limit::SlidingSlots(_) | Limit::SlidingLog(_) | Limit::Concurrency(_) => {
+                self.decide_wide(now, charge)
+            }
+        }
+    }
+
+    /// Decides one request, all or nothing, and appends one decision per charge.
+    pub fn decide(
+        &self,
+        request: &Request<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<(), StoreError> {
+        if let [charge] = request.charges {
+            decisions.push(self.decide_one(request.now, charge));
+            return Ok(());
+        }
+        several::decide(self, request, decisions)
+    }
+
+    /// Decides a batch, each request as if they had come one after the other.
+    pub fn decide_many(&self, batch: &[Request<'_>], answers: &mut Answers) {
+        answers.clear();
+        for group in batch.chunks(Self::PREFETCH) {
+            for charge in group.iter().flat_map(|request| request.charges) {
+                self.prefetch(charge.key);
+            }
+            for request in group {
+                answers.push_with(|decisions| self.decide(request, decisions));
+            }
+        }
+    }
+
+    /// How many decisions ahead [`Table::prefetch`] is worth calling: as many cache misses as a core
+    /// can have under way, and few enough that the first line is still there when its turn comes.
+    pub const PREFETCH: usize = 32;
+
+    /// Has the processor fetch a key's line, so that a decision a little later does not wait for it.
+    #[inline]
+    pub fn prefetch(&self, key: Key) {
+        self.places.prefetch(self.places.probe(key));
+    }
+
+    /// Forgets a key: it has all of its quota again.
+    pub fn forget(&self, key: Key) {
+        several::forget(self, key);
+    }
+
+    /// What the table holds. It reads every entry, so it is for metrics, not for every request.
+    pub fn stats(&self, now: Timestamp) -> Stats {
+        let now = self.since_origin(now);
+        let words = self.places.lines().iter().flat_map(|line| &line.0);
+        let live = words
+            .map(|word| Entry(word.load()))
+            .filter(|entry| *entry != Entry::FREE && !entry.is_spilled() && entry.full_at() >= now);
+        let keys = live.count() as u64;
+        let bytes = size_of_val(self.places.lines()) as u64;
+        let stats = Stats { keys, dropped: self.places.dropped(), bytes };
+        self.wide.shards().fold(stats, |stats, shard| Stats {
+            keys: stats.keys + shard.len() as u64,
+            dropped: stats.dropped + shard.dropped(),
+            bytes: stats.bytes + shard.bytes() as u64,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn since_origin(&self, now: Timestamp) -> u64 {
+        now.as_micros().saturating_sub(self.origin)
+    }
+
+    /// The fast path: an entry in its first line, one swap. It is a straight line, so that nothing has
+    /// to be kept for a second round, and all that is out of the ordinary is elsewhere.
+    #[inline(never)]
+    fn decide_entry<L: Inline>(&self, limit: &L, now: Timestamp, charge: &Charge<'_>) -> Decision {
+        let probe = self.places.probe(charge.key);
+        if let Some((word, entry)) = self.places.find_in_first(probe)
+            && entry.is_plain()
+        {
+            let state = limit.unpack(entry.payload(), self.origin);
+            if let Some((decision, next)) =
+                limit.decide_ordinary(Some(state), now, charge.operation)
+                && let Some(new) = self.pack(limit, probe.fingerprint, next)
+                && swap(word, entry, new)
+            {
+                return decision;
+            }
+        }
+        self.decide_entry_slowly(limit, probe, now, charge)
+    }
+
+    /// As above, wherever the entry is and whatever others do to it meanwhile.
+    #[inline(never)]
+    fn decide_entry_slowly<L: Inline>(
+        &self,
+        limit: &L,
+        probe: Probe,
+        now: Timestamp,
+        charge: &Charge<'_>,
+    ) -> Decision {
+        let mut backoff = Backoff::default();
+        loop {
+            let Some((word, entry)) = self.places.find(probe) else {
+                match self.decide_new(limit, probe, now, charge.operation) {
+                    New::Decided(decision) => return decision,
+                    New::TryAgain => continue,
+                    New::Spills => break,
+                }
+            };
+            if entry.is_locked() {
+                backoff.wait();
+                continue;
+            }
+            if entry.is_spilled() {
+                break;
+            }
+            let state = limit.unpack(entry.payload(), self.origin);
+            let (decision, next) = limit.decide(Some(state), now, charge.operation);
+            let Some(new) = self.pack(limit, probe.fingerprint, next) else { break };
+            if swap(word, entry, new) {
+                return decision;
+            }
+        }
+        several::decide_one(self, now, charge)
+    }
+
+    /// Decides for a key that has no entry.
+    #[cold]
+    #[inline(never)]
+    fn decide_new<L: Inline>(
+        &self,
+        limit: &L,
+        probe: Probe,
+        now: Timestamp,
+        operation: Operation,
+    ) -> New {
+        let hold = self.places.hold(probe);
+        if self.places.find(probe).is_some() {
+            return New::TryAgain;
+        }
+        let starts_at = hold.starts_at(now, self.origin);
+        let (decision, next) = limit.decide(None, starts_at, operation);
+        if next.is_some() {
+            let Some(entry) = self.pack(limit, probe.fingerprint, next) else { return New::Spills };
+            let now = self.since_origin(starts_at);
+            if self.places.place(&hold, probe, now, entry).is_none() {
+                return New::TryAgain;
+            }
+        }
+        New::Decided(decision)
+    }
+
+    /// The entry of a state; `None` where it has to be spilled.
+    #[inline]
+    pub(crate) fn pack<L: Inline>(
+        &self,
+        limit: &L,
+        fingerprint: Fingerprint,
+        state: Option<L::State>,
+    ) -> Option<Entry> {
+        match state {
+            None => Some(Entry::FREE),
+            Some(state) => {
+                let payload = limit.pack(state, self.origin)?;
+                Some(Entry::new(fingerprint, payload))
+            }
+        }
+    }
+
+    fn decide_wide(&self, now: Timestamp, charge: &Charge<'_>) -> Decision {
+        let mut shard = self.wide.lock_one(charge.key);
+        shard.update(charge.key, now, |state| charge.limit.decide(state, now, charge.operation))
+    }
+}
+
+impl Store for Table {
+    async fn decide(&self, batch: &[Request<'_>], answers: &mut Answers) {
+        self.decide_many(batch, answers);
+    }
+
+    async fn forget(&self, keys: &[Key]) -> Result<(), StoreError> {
+        for &key in keys {
+            Self::forget(self, key);
+        }
+        Ok(())
+    }
+}
+
+/// Replaces an entry that was read at a glance. One that stays as it is is not written, but looked at
+/// again in one piece: a decision on halves of different moments is none.
+#[inline]
+fn swap(word: &Word, old: Entry, new: Entry) -> bool {
+    if new == old { word.load() == old.0 } else { word.compare_exchange(old.0, new.0).is_ok() }
+}
+
+/// What became of a decision for a key without an entry.
+enum New {
+    Decided(Decision),
+    /// It has got an entry meanwhile, or there was no place for one just now.
+    TryAgain,
+    /// Its first state already does not fit an entry.
+    Spills,
+}
+
+/// Whether the limit's states live in entries, unless their numbers are very large.
+pub(crate) fn fits_entry(limit: &Limit) -> bool {
+    match limit {
+        Limit::TokenBucket(_)
+        | Limit::SteppedBucket(_)
+        | Limit::LeakyBucket(_)
+        | Limit::FixedWindow(_)
+        | Limit::SlidingWindow(_) => true,
+        Limit::SlidingSlots(_) | Limit::SlidingLog(_) | Limit::Concurrency(_) => false,
+    }
+}
+
+/// Why a table could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TableError {
+    /// The part for entries is below the smallest.
+    TooSmall {
+        /// The smallest, in bytes.
+        min: usize,
+    },
+    /// The part for entries is above the largest.
+    TooLarge {
+        /// The largest, in bytes.
+        max: usize,
+    },
+    /// The part for wide states is below the smallest.
+    WideTooSmall {
+        /// The smallest, in bytes.
+        min: usize,
+    },
+    /// The processor cannot swap 128 bits in one step.
+    UnsupportedProcessor,
+}
+
+impl fmt::Display for TableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooSmall { min } => {
+                write!(f, "the memory for entries is too small; at least {min} bytes")
+            }
+            Self::TooLarge { max } => {
+                write!(f, "the memory for entries is too large; at most {max} bytes")
+            }
+            Self::WideTooSmall { min } => {
+                write!(
+                    f,
+                    "the memory for logs, slots and leases is too small; at least {min} bytes"
+                )
+            }
+            Self::UnsupportedProcessor => {
+                f.write_str("this processor has no 128-bit compare-and-swap (cmpxchg16b)")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TableError {}
