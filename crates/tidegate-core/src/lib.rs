@@ -40,7 +40,8 @@
 //!   tick earlier it does not. (A concurrency limit gives its best estimate.)
 //! * **Clocks may step back.** Differences up to [`SKEW_MAX`] are taken for threads that read the
 //!   clock in one order and arrive in another; larger ones for a clock that was set back. Neither
-//!   gives quota away, and nobody waits longer than from an empty limit, plus [`SKEW_MAX`].
+//!   gives quota away, and nobody waits longer than from an empty limit, plus [`SKEW_MAX`], plus one
+//!   window where the clock went back across the edge of one.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]

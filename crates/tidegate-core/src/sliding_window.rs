@@ -209,13 +209,13 @@ mod tests {
         Timestamp::from_secs(60 + seconds)
     }
 
-    fn counters(previous: u64, current: u64) -> Option<Counters> {
-        Some(Counters { ends_at: Timestamp::from_secs(120), previous, current })
+    fn counters(previous: u64, current: u64) -> Counters {
+        Counters { ends_at: Timestamp::from_secs(120), previous, current }
     }
 
     #[test]
     fn previous_10_and_current_6_at_20_seconds_are_12_67_of_10_and_refused() {
-        let (decision, _) = per_minute(10).decide(counters(10, 6), seconds_in(20), take(1));
+        let (decision, _) = per_minute(10).decide(Some(counters(10, 6)), seconds_in(20), take(1));
         // Six and the one asked for leave room for three of the previous ten, which is 18 s before
         // the end of the window.
         assert_eq!(decision.verdict, Verdict::Deny { retry_after: Span::from_secs(22) });
@@ -225,18 +225,18 @@ mod tests {
     #[test]
     fn previous_80_and_current_20_at_30_seconds_are_60_of_100_and_allowed() {
         let limit = per_minute(100);
-        assert_eq!(limit.decide(counters(80, 20), seconds_in(30), take(0)).0.remaining, 40);
-        let (decision, next) = limit.decide(counters(80, 20), seconds_in(30), take(1));
+        assert_eq!(limit.decide(Some(counters(80, 20)), seconds_in(30), take(0)).0.remaining, 40);
+        let (decision, next) = limit.decide(Some(counters(80, 20)), seconds_in(30), take(1));
         assert_eq!((decision.is_allowed(), decision.remaining), (true, 39));
-        assert_eq!(next, counters(80, 21));
+        assert_eq!(next, Some(counters(80, 21)));
         assert_eq!(decision.reset_after, Span::from_secs(90));
     }
 
     #[test]
     fn what_fits_only_in_the_next_window_waits_for_the_weight_it_has_there() {
-        let (decision, _) = per_minute(10).decide(counters(0, 10), seconds_in(50), take(1));
+        let (decision, _) = per_minute(10).decide(Some(counters(0, 10)), seconds_in(50), take(1));
         assert_eq!(decision.verdict, Verdict::Deny { retry_after: Span::from_secs(16) });
-        let (decision, _) = per_minute(10).decide(counters(0, 10), seconds_in(50), take(10));
+        let (decision, _) = per_minute(10).decide(Some(counters(0, 10)), seconds_in(50), take(10));
         assert_eq!(decision.verdict, Verdict::Deny { retry_after: Span::from_secs(70) });
     }
 
@@ -244,10 +244,10 @@ mod tests {
     fn a_refund_goes_to_the_window_that_was_charged() {
         let limit = per_minute(10);
         let refund = |at| Operation::Refund { cost: 4, taken_at: Timestamp::from_secs(at) };
-        let after = |at| limit.decide(counters(8, 6), seconds_in(30), refund(at)).1;
-        assert_eq!(after(61), counters(8, 2));
-        assert_eq!(after(1_000), counters(8, 2), "a time after now counts as now");
-        assert_eq!(after(59), counters(4, 6));
+        let after = |at| limit.decide(Some(counters(8, 6)), seconds_in(30), refund(at)).1;
+        assert_eq!(after(61), Some(counters(8, 2)));
+        assert_eq!(after(1_000), Some(counters(8, 2)), "a time after now counts as now");
+        assert_eq!(after(59), Some(counters(4, 6)));
         let long_ago =
             Some(Counters { ends_at: Timestamp::from_secs(300), previous: 8, current: 6 });
         let now = Timestamp::from_secs(270);

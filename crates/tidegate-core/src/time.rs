@@ -6,8 +6,9 @@ use core::time::Duration;
 /// How far `now` may lie behind a state before that counts as a clock that was set back.
 ///
 /// Threads and nodes read their clocks in one order and reach the state in another, so a `now` that
-/// is a little older than the state is ordinary: it is answered as if it had come with the state's
-/// own time. Only a larger difference makes an algorithm pull the state back to `now`.
+/// is a little older than the state is ordinary: windows, slots and logs answer it as of the state's
+/// own time, and buckets as of its own, earlier one. Only a larger difference makes an algorithm pull
+/// the state back to `now`.
 pub const SKEW_MAX: Span = Span::SECOND;
 
 /// A point in time, in microseconds since an origin that the caller chooses.

@@ -9,9 +9,9 @@ use tidegate_core::{Rate, Span};
 use crate::error::{LimitProblem, ParseLimitError};
 use crate::number::{Fraction, Number};
 use crate::spec::{Algorithm, Alignment, Amount, Field, LimitSpec};
-use crate::spelling;
 use crate::token::{Kind, Token, Tokens};
 use crate::unit::{self, Unit};
+use crate::{spelling, zones};
 
 /// What may stand behind the amount, besides the names of the algorithms.
 const CLAUSES: [(&str, Field); 7] = [
@@ -24,14 +24,10 @@ const CLAUSES: [(&str, Field); 7] = [
     ("for", Field::ExpiresAfter),
 ];
 
-/// Finds time zones by their names.
-pub(crate) type Zones<'a> = &'a dyn Fn(&str) -> Option<Zone>;
-
 /// A text on its way to a limit.
 pub(crate) struct Parser<'a> {
     text: &'a str,
     tokens: Tokens<'a>,
-    zones: Zones<'a>,
     /// Where each part is, for errors that show only when all are known.
     fields: Vec<(Field, Range<usize>)>,
 }
@@ -39,14 +35,8 @@ pub(crate) struct Parser<'a> {
 type Parsed<T> = Result<T, ParseLimitError>;
 
 impl<'a> Parser<'a> {
-    /// A parser that knows no time zone but UTC.
     pub(crate) fn new(text: &'a str) -> Self {
-        Self { text, tokens: Tokens::new(text), zones: &|_| None, fields: Vec::new() }
-    }
-
-    /// The same parser, which finds time zones here.
-    pub(crate) fn with_zones(self, zones: Zones<'a>) -> Self {
-        Self { zones, ..self }
+        Self { text, tokens: Tokens::new(text), fields: Vec::new() }
     }
 
     /// The parts of the limit that the whole text says.
@@ -168,7 +158,7 @@ impl<'a> Parser<'a> {
         if name.eq_ignore_ascii_case("utc") {
             return Ok(Zone::utc());
         }
-        (self.zones)(name).ok_or_else(|| self.error(&token.range, LimitProblem::UnknownZone))
+        zones::find(name).ok_or_else(|| self.error(&token.range, LimitProblem::UnknownZone))
     }
 
     fn slots(&mut self) -> Parsed<u32> {

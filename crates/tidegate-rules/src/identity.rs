@@ -1,7 +1,7 @@
 //! Who is counted, as a hash: attributes to a [`Key`].
 //!
 //! A key is made of two halves that are hashed apart, since many requests share the second: the
-//! *subject*, which is who asks, and the *salt*, which is under which limit. Both are SipHash with a
+//! *subject*, which is who asks, and the *salt*, which is under which limit. Both are `SipHash` with a
 //! secret, 128 bits wide, so nobody without the secret can make two that collide, or tell from a key
 //! whose it is.
 

@@ -28,7 +28,7 @@
 //! | [`error`] | what is wrong with a text, and where |
 //! | `canonical` | a [`LimitSpec`] back to text |
 //! | `grammar` | how the parts of a text follow each other |
-//! | `token`, `number`, `unit`, `spelling` | what the parts are |
+//! | `token`, `number`, `unit`, `spelling`, `zones` | what the parts are |
 //!
 //! [`Limit`]: tidegate_core::Limit
 #![forbid(unsafe_code)]
@@ -43,8 +43,9 @@ mod spelling;
 pub mod text;
 mod token;
 mod unit;
+mod zones;
 
 pub use canonical::describe;
 pub use error::{LimitProblem, ParseLimitError};
 pub use spec::{Algorithm, Alignment, Amount, Field, LimitSpec, SpecError};
-pub use text::{parse_limit, parse_limit_with_zones, parse_period};
+pub use text::{parse_limit, parse_period};

@@ -36,15 +36,13 @@
 //! it might be minutes or months. Clauses come in any order, each once, and may be written with `_`
 //! for `-`. White space is free between all parts, but not before `k` and `M`.
 //!
-//! **Time zones** other than UTC come from whoever calls, see [`parse_limit_with_zones`]: this crate
-//! reads no files, so it has no database of them.
+//! **Time zones** have the names of the time zone database, a copy of which is built in.
 //!
 //! **Refused**, with what to write instead: fractions (`0.5/s` is `1 per 2s`), and commas in numbers
 //! (`1,000` is one in some countries and a thousand in others, and two entries of a YAML list).
 
 use std::str::FromStr;
 
-use tidegate_core::calendar::Zone;
 use tidegate_core::{Limit, Span};
 
 use crate::error::ParseLimitError;
@@ -60,30 +58,11 @@ use crate::spec::LimitSpec;
 /// assert!(matches!(parse_limit("300 per 3h")?, Limit::TokenBucket(_)));
 /// assert!(matches!(parse_limit("10/minute fixed-window")?, Limit::FixedWindow(_)));
 /// assert!(matches!(parse_limit("5 at once")?, Limit::Concurrency(_)));
+/// assert!(parse_limit("5/day fixed-window in Europe/Berlin").is_ok());
 /// # Ok::<(), tidegate_rules::ParseLimitError>(())
 /// ```
 pub fn parse_limit(text: &str) -> Result<Limit, ParseLimitError> {
-    parse_limit_with_zones(text, &|_| None)
-}
-
-/// The limit that `text` says, where `zones` finds time zones by name.
-///
-/// ```
-/// use tidegate_core::calendar::Zone;
-/// use tidegate_rules::parse_limit_with_zones;
-///
-/// let zones = |name: &str| match name {
-///     "Asia/Tokyo" => Zone::from_transitions(name, 9 * 3_600, []).ok(),
-///     _ => None,
-/// };
-/// assert!(parse_limit_with_zones("5/day fixed-window in Asia/Tokyo", &zones).is_ok());
-/// assert!(parse_limit_with_zones("5/day fixed-window in Asia/Kyoto", &zones).is_err());
-/// ```
-pub fn parse_limit_with_zones(
-    text: &str,
-    zones: &dyn Fn(&str) -> Option<Zone>,
-) -> Result<Limit, ParseLimitError> {
-    let mut parser = Parser::new(text).with_zones(zones);
+    let mut parser = Parser::new(text);
     let spec = parser.limit()?;
     spec.build().map_err(|error| parser.error_in(error.field, error.problem))
 }

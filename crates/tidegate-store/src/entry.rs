@@ -108,6 +108,14 @@ impl Entry {
         !self.is_locked() && !self.is_spilled()
     }
 
+    /// What is left of an entry whose key has all of its quota at `now`. One whose time has passed
+    /// stays as it is: it is worth nothing, but it still tells a thread that is late that its own
+    /// clock reading is.
+    #[inline]
+    pub(crate) fn emptied(self, now: u64) -> Self {
+        if self.full_at() < now { self } else { Self::FREE }
+    }
+
     #[inline]
     pub(crate) fn is_spilled(self) -> bool {
         self.payload().format() == FORMAT_SPILLED

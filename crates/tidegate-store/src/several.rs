@@ -166,7 +166,8 @@ impl Deciding<'_, '_> {
         let operation = settled(charge.operation, refused);
         let (decision, next) = charge.limit.decide(state, held.now, operation);
         let entry = match &next {
-            None => Some(Entry::FREE),
+            None if held.old.is_spilled() => Some(Entry::FREE),
+            None => Some(held.old.emptied(self.table.since_origin(held.now))),
             Some(state) => pack(charge.limit, state, self.table.origin)
                 .map(|payload| Entry::new(Fingerprint::of(charge.key), payload)),
         };
@@ -221,7 +222,7 @@ impl Deciding<'_, '_> {
     ) -> Decision {
         let now = self.request.now;
         let shard = guards.shard(charge.key);
-        shard.update(charge.key, now, |state| charge.limit.decide(state, now, operation))
+        shard.update(charge.key, now, |state, now| charge.limit.decide(state, now, operation))
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 
 use tidegate_core::{Decision, Key, Limit, Operation, Span, Timestamp};
 
-use crate::entry::{Entry, Fingerprint, Inline};
+use crate::entry::{Entry, Inline};
 use crate::lines::Line;
 use crate::places::{Places, Probe};
 use crate::seam::{Answers, Charge, Request, StoreError};
@@ -208,7 +208,7 @@ impl Table {
             let state = limit.unpack(entry.payload(), self.origin);
             if let Some((decision, next)) =
                 limit.decide_ordinary(Some(state), now, charge.operation)
-                && let Some(new) = self.pack(limit, probe.fingerprint, next)
+                && let Some(new) = self.next_entry(limit, entry, next, now)
                 && swap(word, entry, new)
             {
                 return decision;
@@ -244,7 +244,7 @@ impl Table {
             }
             let state = limit.unpack(entry.payload(), self.origin);
             let (decision, next) = limit.decide(Some(state), now, charge.operation);
-            let Some(new) = self.pack(limit, probe.fingerprint, next) else { break };
+            let Some(new) = self.next_entry(limit, entry, next, now) else { break };
             if swap(word, entry, new) {
                 return decision;
             }
@@ -268,36 +268,34 @@ impl Table {
         }
         let starts_at = hold.starts_at(now, self.origin);
         let (decision, next) = limit.decide(None, starts_at, operation);
-        if next.is_some() {
-            let Some(entry) = self.pack(limit, probe.fingerprint, next) else { return New::Spills };
-            let now = self.since_origin(starts_at);
-            if self.places.place(&hold, probe, now, entry).is_none() {
-                return New::TryAgain;
-            }
+        let Some(state) = next else { return New::Decided(decision) };
+        let Some(payload) = limit.pack(state, self.origin) else { return New::Spills };
+        let entry = Entry::new(probe.fingerprint, payload);
+        match self.places.place(&hold, probe, self.since_origin(starts_at), entry) {
+            Some(_) => New::Decided(decision),
+            None => New::TryAgain,
         }
-        New::Decided(decision)
     }
 
-    /// The entry of a state; `None` where it has to be spilled.
+    /// What becomes of an entry; `None` where its state has to be spilled.
     #[inline]
-    pub(crate) fn pack<L: Inline>(
+    fn next_entry<L: Inline>(
         &self,
         limit: &L,
-        fingerprint: Fingerprint,
-        state: Option<L::State>,
+        old: Entry,
+        next: Option<L::State>,
+        now: Timestamp,
     ) -> Option<Entry> {
-        match state {
-            None => Some(Entry::FREE),
-            Some(state) => {
-                let payload = limit.pack(state, self.origin)?;
-                Some(Entry::new(fingerprint, payload))
-            }
+        match next {
+            Some(state) => Some(Entry::new(old.fingerprint(), limit.pack(state, self.origin)?)),
+            None => Some(old.emptied(self.since_origin(now))),
         }
     }
 
     fn decide_wide(&self, now: Timestamp, charge: &Charge<'_>) -> Decision {
         let mut shard = self.wide.lock_one(charge.key);
-        shard.update(charge.key, now, |state| charge.limit.decide(state, now, charge.operation))
+        shard
+            .update(charge.key, now, |state, now| charge.limit.decide(state, now, charge.operation))
     }
 }
 

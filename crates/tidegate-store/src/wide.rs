@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use hashbrown::HashTable;
-use tidegate_core::{Decision, Key, State, Timestamp};
+use tidegate_core::{Decision, Key, SKEW_MAX, State, Timestamp};
 
 use crate::sync::{Mutex, MutexGuard};
 
@@ -40,6 +40,9 @@ pub(crate) struct Shard {
     heap_bytes: usize,
     bytes_max: usize,
     dropped: u64,
+    /// The latest time at which a record was removed because its key had all of its quota. A thread
+    /// whose clock reading is older starts anew no earlier than that.
+    forgotten: Timestamp,
 }
 
 #[derive(Debug)]
@@ -119,6 +122,7 @@ impl Shard {
             heap_bytes: 0,
             bytes_max,
             dropped: 0,
+            forgotten: Timestamp::ZERO,
         }
     }
 
@@ -127,11 +131,13 @@ impl Shard {
         &mut self,
         key: Key,
         now: Timestamp,
-        decide: impl FnOnce(Option<State>) -> (Decision, Option<State>),
+        decide: impl FnOnce(Option<State>, Timestamp) -> (Decision, Option<State>),
     ) -> Decision {
         let hash = hash_of(key);
         let Some(record) = self.records.find_mut(hash, |record| record.key == key) else {
-            let (decision, next) = decide(None);
+            let late = self.forgotten > now && self.forgotten.since(now) <= SKEW_MAX;
+            let now = if late { self.forgotten } else { now };
+            let (decision, next) = decide(None, now);
             if let Some(state) = next {
                 self.insert(key, now.plus(decision.reset_after), state);
                 self.tidy_up(now);
@@ -140,13 +146,14 @@ impl Shard {
         };
         let state = std::mem::replace(&mut record.state, NO_STATE);
         self.heap_bytes -= heap_bytes_of(&state);
-        let (decision, next) = decide(Some(state));
+        let (decision, next) = decide(Some(state), now);
         if let Some(state) = next {
             self.heap_bytes += heap_bytes_of(&state);
             record.state = state;
             record.full_at = now.plus(decision.reset_after);
             self.keep_ceiling(0);
         } else {
+            self.forgotten = self.forgotten.max(now);
             self.remove(key);
         }
         decision
@@ -221,7 +228,10 @@ impl Shard {
         const TURNS_MAX: usize = 2;
         for _ in 0..TURNS_MAX {
             match self.first_turn(TURNS_MAX) {
-                Some((full_at, hash)) if full_at < now => self.take_turn(hash),
+                Some((full_at, hash)) if full_at < now => {
+                    self.forgotten = self.forgotten.max(full_at);
+                    self.take_turn(hash);
+                }
                 _ => break,
             }
         }

@@ -1,0 +1,250 @@
+//! Putting a limiter together.
+
+use std::fmt;
+use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::path::Path;
+
+use tidegate_core::Limit;
+use tidegate_rules::identity::{KeyHasher, SECRET_BYTES};
+use tidegate_rules::{ParseLimitError, parse_limit};
+use tidegate_store::snapshot::{Label, SnapshotError, label_of};
+use tidegate_store::{Request, Table, TableConfig, TableError};
+
+use crate::limiter::Salted;
+use crate::{Clock, Limiter, SystemClock};
+
+/// A limiter in the making. See [`Limiter::builder`].
+///
+/// ```
+/// use tidegate::Limiter;
+///
+/// let limiter = Limiter::builder()
+///     .limit("10/s burst 20")
+///     .limit("500 per hour sliding-window")
+///     .memory_bytes(64 << 20)
+///     .build()?;
+/// assert_eq!(limiter.limits().count(), 2);
+/// # Ok::<(), tidegate::BuildError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct LimiterBuilder<C = SystemClock> {
+    limits: Vec<Limit>,
+    memory_bytes: usize,
+    secret: Option<[u8; SECRET_BYTES]>,
+    clock: C,
+    /// The first mistake, told when the limiter is built, so that calls can be chained.
+    error: Option<BuildError>,
+}
+
+/// What a limiter found where its state was to be.
+#[derive(Debug)]
+pub enum Restored {
+    /// The state of so many keys.
+    Keys(u64),
+    /// No file: the limiter starts empty.
+    Nothing,
+    /// A file that was refused: the limiter starts empty.
+    Refused(SnapshotError),
+}
+
+impl LimiterBuilder {
+    pub(crate) fn new() -> Self {
+        Self {
+            limits: Vec::new(),
+            memory_bytes: Self::MEMORY_BYTES_DEFAULT,
+            secret: None,
+            clock: SystemClock,
+            error: None,
+        }
+    }
+
+    /// The ceiling unless another is set: room for some 900,000 active keys.
+    pub const MEMORY_BYTES_DEFAULT: usize = 16 << 20;
+}
+
+impl<C: Clock> LimiterBuilder<C> {
+    /// Adds a limit: text as in [`parse_limit`], or a [`Limit`]. A request must pass all of them.
+    pub fn limit(mut self, limit: impl IntoLimit) -> Self {
+        match limit.into_limit() {
+            Ok(limit) => self.limits.push(limit),
+            Err(error) => self.error = self.error.or(Some(BuildError::Limit(error))),
+        }
+        self
+    }
+
+    /// The ceiling of the memory that keys take, at least 2 MiB. Entries of 16 bytes lie in a table
+    /// that can be nine tenths full.
+    pub fn memory_bytes(mut self, bytes: usize) -> Self {
+        self.memory_bytes = bytes;
+        self
+    }
+
+    /// Another source of time, in tests above all.
+    pub fn clock<D: Clock>(self, clock: D) -> LimiterBuilder<D> {
+        let Self { limits, memory_bytes, secret, error, .. } = self;
+        LimiterBuilder { limits, memory_bytes, secret, clock, error }
+    }
+
+    /// The secret that keys are hashed with. Unless one is given it is random, which is best: nobody
+    /// can then make keys that get in each other's way. Give one to keep it out of the state file.
+    pub fn secret(mut self, secret: [u8; SECRET_BYTES]) -> Self {
+        self.secret = Some(secret);
+        self
+    }
+
+    /// The limiter, with every key's quota full.
+    pub fn build(self) -> Result<Limiter<C>, BuildError> {
+        let secret = self.secret;
+        self.build_with(secret.unwrap_or_else(random_secret))
+    }
+
+    /// The limiter with the state that [`Limiter::save`] wrote to `path`, and what was found there.
+    /// A file that is damaged, foreign, of another secret or of another memory size is refused and
+    /// the limiter starts empty: a bad file is no reason not to start.
+    pub fn build_from(self, path: impl AsRef<Path>) -> Result<(Limiter<C>, Restored), BuildError> {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok((self.build()?, Restored::Nothing));
+            }
+            Err(error) => {
+                return Ok((self.build()?, Restored::Refused(SnapshotError::Io(error))));
+            }
+        };
+        let kept = label_of(&bytes).ok().and_then(|label| secret_in(&label));
+        let secret = self.secret.or(kept).unwrap_or_else(random_secret);
+        let given = self.secret.is_some();
+        let limiter = self.build_with(secret)?;
+        // A file that keeps its own secret is told by that; one that does not, by its fingerprint.
+        let label = if given { fingerprint_of(&secret) } else { label(&secret) };
+        let now = limiter.clock.now();
+        let restored = match limiter.table.read_snapshot(&bytes, &label, now) {
+            Ok(keys) => Restored::Keys(keys),
+            Err(error) => Restored::Refused(error),
+        };
+        Ok((limiter, restored))
+    }
+
+    fn build_with(self, secret: [u8; SECRET_BYTES]) -> Result<Limiter<C>, BuildError> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        if self.limits.is_empty() {
+            return Err(BuildError::NoLimit);
+        }
+        if self.limits.len() > Request::CHARGES_MAX {
+            return Err(BuildError::TooManyLimits { max: Request::CHARGES_MAX });
+        }
+        let hasher = KeyHasher::new(&secret);
+        let config = TableConfig::for_limits(self.memory_bytes, &self.limits);
+        let table = Table::new(config, self.clock.now()).map_err(BuildError::Memory)?;
+        let label = if self.secret.is_some() { fingerprint_of(&secret) } else { label(&secret) };
+        let limits = salted(self.limits, &hasher);
+        Ok(Limiter { limits, table, hasher, label, clock: self.clock })
+    }
+}
+
+/// Gives each limit what sets its keys apart: the algorithm, the period, and how many of the same
+/// came before it.
+fn salted(limits: Vec<Limit>, hasher: &KeyHasher) -> Box<[Salted]> {
+    let mut seen: Vec<(&'static str, u64)> = Vec::new();
+    let salt = |limit: Limit| {
+        let kind = (limit.name(), limit.period().as_micros());
+        let before = seen.iter().filter(|other| **other == kind).count() as u64;
+        seen.push(kind);
+        let salt = hasher.salt([
+            ("algorithm", kind.0.as_bytes()),
+            ("period", &kind.1.to_le_bytes()),
+            ("before", &before.to_le_bytes()),
+        ]);
+        Salted { limit, salt }
+    };
+    limits.into_iter().map(salt).collect()
+}
+
+/// A secret of 128 bits from the operating system's randomness, by way of `std`.
+fn random_secret() -> [u8; SECRET_BYTES] {
+    let mut secret = [0; SECRET_BYTES];
+    for half in secret.chunks_mut(8) {
+        // Each state has keys of its own, so each gives other bits.
+        half.copy_from_slice(&RandomState::new().build_hasher().finish().to_le_bytes());
+    }
+    secret
+}
+
+/// The label of a file that keeps its own secret: the secret, and its fingerprint.
+fn label(secret: &[u8; SECRET_BYTES]) -> Label {
+    let mut label = fingerprint_of(secret);
+    label[..SECRET_BYTES].copy_from_slice(secret);
+    label
+}
+
+/// The label of a file whose secret is kept elsewhere: nothing, and the secret's fingerprint.
+fn fingerprint_of(secret: &[u8; SECRET_BYTES]) -> Label {
+    let mut label = [0; 32];
+    let fingerprint = KeyHasher::new(secret).bytes(b"state file").as_u128();
+    label[SECRET_BYTES..].copy_from_slice(&fingerprint.to_le_bytes());
+    label
+}
+
+fn secret_in(label: &Label) -> Option<[u8; SECRET_BYTES]> {
+    let secret: [u8; SECRET_BYTES] = label[..SECRET_BYTES].try_into().ok()?;
+    (secret != [0; SECRET_BYTES]).then_some(secret)
+}
+
+/// What can be given as a limit.
+pub trait IntoLimit {
+    /// The limit, or what is wrong with its text.
+    fn into_limit(self) -> Result<Limit, ParseLimitError>;
+}
+
+impl IntoLimit for &str {
+    fn into_limit(self) -> Result<Limit, ParseLimitError> {
+        parse_limit(self)
+    }
+}
+
+impl IntoLimit for &String {
+    fn into_limit(self) -> Result<Limit, ParseLimitError> {
+        parse_limit(self)
+    }
+}
+
+impl IntoLimit for Limit {
+    fn into_limit(self) -> Result<Limit, ParseLimitError> {
+        Ok(self)
+    }
+}
+
+/// Why a limiter could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The text of a limit is wrong.
+    Limit(ParseLimitError),
+    /// No limit was given.
+    NoLimit,
+    /// More limits than one request can be under.
+    TooManyLimits {
+        /// The most.
+        max: usize,
+    },
+    /// The memory setting cannot be used.
+    Memory(TableError),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit(error) => error.fmt(f),
+            Self::NoLimit => f.write_str("no limit was given; add one with `.limit(\"10/s\")`"),
+            Self::TooManyLimits { max } => write!(f, "more than {max} limits were given"),
+            Self::Memory(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}

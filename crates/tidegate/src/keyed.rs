@@ -1,0 +1,84 @@
+//! What can be counted by: a name, some bytes, an address, a list of attributes.
+
+use std::net::IpAddr;
+
+use tidegate_rules::identity::{KeyHasher, Subject};
+
+/// Something that a [`Limiter`](crate::Limiter) can count by.
+///
+/// Different values of one type never share a counter by how they are spelled: lists of attributes
+/// are hashed with their lengths, so no separator inside a value can imitate another list. Values of
+/// different types may be counted together (`"42"` and `b"42"` are) or not; use one type per limiter.
+pub trait Keyed {
+    /// The keyed hash of this value.
+    fn subject(&self, hasher: &KeyHasher) -> Subject;
+}
+
+impl Keyed for str {
+    #[inline]
+    fn subject(&self, hasher: &KeyHasher) -> Subject {
+        hasher.bytes(self.as_bytes())
+    }
+}
+
+impl Keyed for String {
+    #[inline]
+    fn subject(&self, hasher: &KeyHasher) -> Subject {
+        hasher.bytes(self.as_bytes())
+    }
+}
+
+impl Keyed for [u8] {
+    #[inline]
+    fn subject(&self, hasher: &KeyHasher) -> Subject {
+        hasher.bytes(self)
+    }
+}
+
+impl<const N: usize> Keyed for [u8; N] {
+    #[inline]
+    fn subject(&self, hasher: &KeyHasher) -> Subject {
+        hasher.bytes(self)
+    }
+}
+
+impl Keyed for u64 {
+    #[inline]
+    fn subject(&self, hasher: &KeyHasher) -> Subject {
+        hasher.bytes(&self.to_le_bytes())
+    }
+}
+
+impl Keyed for IpAddr {
+    /// The address as it is, an IPv4 address inside an IPv6 one as the former. To count a whole
+    /// prefix as one, count by the prefix.
+    #[inline]
+    fn subject(&self, hasher: &KeyHasher) -> Subject {
+        match self.to_canonical() {
+            Self::V4(address) => hasher.bytes(&address.octets()),
+            Self::V6(address) => hasher.bytes(&address.octets()),
+        }
+    }
+}
+
+impl<N: AsRef<str>, V: AsRef<[u8]>> Keyed for [(N, V)] {
+    #[inline]
+    fn subject(&self, hasher: &KeyHasher) -> Subject {
+        let attributes = self.iter();
+        hasher.attributes(attributes.map(|(name, value)| (name.as_ref(), value.as_ref())))
+    }
+}
+
+impl<N: AsRef<str>, V: AsRef<[u8]>, const L: usize> Keyed for [(N, V); L] {
+    #[inline]
+    fn subject(&self, hasher: &KeyHasher) -> Subject {
+        self.as_slice().subject(hasher)
+    }
+}
+
+impl<K: Keyed + ?Sized> Keyed for &K {
+    #[inline]
+    fn subject(&self, hasher: &KeyHasher) -> Subject {
+        (**self).subject(hasher)
+    }
+}

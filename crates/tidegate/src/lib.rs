@@ -1,0 +1,85 @@
+//! A rate limiter to embed.
+//!
+//! ```
+//! let limiter = tidegate::Limiter::new("2/minute")?;
+//! assert!(limiter.check("ann").is_allowed());
+//! assert!(limiter.check("ann").is_allowed());
+//! let denied = limiter.check("ann").retry_after().expect("two a minute, and this is the third");
+//! println!("come back in {denied:?}"); // come back in 29.99…s
+//! # assert!(denied.as_secs() >= 29);
+//! # Ok::<(), tidegate::BuildError>(())
+//! ```
+//!
+//! A [`Limiter`] is made of rates as people write them, is shared between threads as it is, and
+//! decides in some tens of nanoseconds without locks. It has no background thread and needs no
+//! async runtime. Its memory has a ceiling that holds under any flood of new keys.
+//!
+//! # Several limits at once
+//!
+//! A request under several limits is charged to all of them or to none:
+//!
+//! ```
+//! use tidegate::Limiter;
+//!
+//! let limiter = Limiter::builder().limit("10/s burst 20").limit("500 per hour").build()?;
+//! let decision = limiter.check_cost("ann", 5);
+//! assert_eq!(decision.remaining(), 15); // of the limit that has least left
+//! # Ok::<(), tidegate::BuildError>(())
+//! ```
+//!
+//! # Counted by more than a name
+//!
+//! ```
+//! # let limiter = tidegate::Limiter::new("2/minute")?;
+//! let decision = limiter.check([("user", "42"), ("path", "/login")]);
+//! # assert!(decision.is_allowed());
+//! # Ok::<(), tidegate::BuildError>(())
+//! ```
+//!
+//! # In tests
+//!
+//! Time is handed in, so a test need not sleep:
+//!
+//! ```
+//! use std::time::Duration;
+//! use tidegate::{Limiter, ManualClock};
+//!
+//! let clock = ManualClock::new();
+//! let limiter = Limiter::builder().limit("1/minute").clock(clock.clone()).build()?;
+//! assert!(limiter.check("ann").is_allowed());
+//! assert!(!limiter.check("ann").is_allowed());
+//! clock.advance(Duration::from_secs(60));
+//! assert!(limiter.check("ann").is_allowed());
+//! # Ok::<(), tidegate::BuildError>(())
+//! ```
+//!
+//! # The map
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`limiter`] | [`Limiter`] and its calls |
+//! | [`builder`] | [`LimiterBuilder`]: limits, memory, clock, secret, state file |
+//! | [`decision`] | [`Decision`] over all limits of a call |
+//! | [`permit`] | [`Permit`]: a place under a concurrency limit, given back on drop |
+//! | [`keyed`] | [`Keyed`]: what can be counted by |
+//! | [`clock`] | [`Clock`], [`SystemClock`], [`ManualClock`] |
+#![forbid(unsafe_op_in_unsafe_fn)]
+
+pub mod builder;
+pub mod clock;
+pub mod decision;
+pub mod keyed;
+pub mod limiter;
+pub mod permit;
+
+pub use builder::{BuildError, IntoLimit, LimiterBuilder, Restored};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use decision::Decision;
+pub use keyed::Keyed;
+pub use limiter::Limiter;
+pub use permit::{OwnedPermit, Permit};
+pub use tidegate_core as core;
+pub use tidegate_core::{LeaseId, Limit, Span, Timestamp};
+pub use tidegate_rules::ParseLimitError;
+pub use tidegate_store::Stats;
+pub use tidegate_store::snapshot::SnapshotError;

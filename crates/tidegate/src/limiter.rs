@@ -1,0 +1,241 @@
+//! The limiter: limits, a table, a clock.
+
+use std::path::Path;
+
+use tidegate_core::{self as core, Key, Limit, Operation, Timestamp};
+use tidegate_rules::identity::{KeyHasher, Salt, Subject};
+use tidegate_store::snapshot::{Label, SnapshotError};
+use tidegate_store::{Charge, Request, Stats, Table};
+
+use crate::{BuildError, Clock, Decision, Keyed, LimiterBuilder, SystemClock};
+
+/// Decides for each call whether it may pass, counting each key separately.
+///
+/// All methods take `&self` and may be called from any number of threads; share it with an
+/// [`Arc`](std::sync::Arc) or a `static`. A call reads the clock once and never blocks.
+#[derive(Debug)]
+pub struct Limiter<C = SystemClock> {
+    pub(crate) limits: Box<[Salted]>,
+    pub(crate) table: Table,
+    pub(crate) hasher: KeyHasher,
+    pub(crate) label: Label,
+    pub(crate) clock: C,
+}
+
+/// A limit, and what sets its keys apart from those of other limits.
+#[derive(Clone, Debug)]
+pub(crate) struct Salted {
+    pub(crate) limit: Limit,
+    pub(crate) salt: Salt,
+}
+
+impl Limiter {
+    /// A limiter with one limit and all defaults.
+    ///
+    /// ```
+    /// let limiter = tidegate::Limiter::new("10/s burst 20")?;
+    /// assert_eq!(limiter.check("ann").remaining(), 19);
+    ///
+    /// let error = tidegate::Limiter::new("10/fortnight").unwrap_err();
+    /// assert!(error.to_string().contains("fortnight"));
+    /// # Ok::<(), tidegate::BuildError>(())
+    /// ```
+    pub fn new(limit: &str) -> Result<Self, BuildError> {
+        Self::builder().limit(limit).build()
+    }
+
+    /// A limiter to be put together.
+    pub fn builder() -> LimiterBuilder {
+        LimiterBuilder::new()
+    }
+}
+
+impl<C: Clock> Limiter<C> {
+    /// Takes 1 from the quota of `who`, if it is there under every limit.
+    ///
+    /// ```
+    /// let limiter = tidegate::Limiter::new("1/hour")?;
+    /// assert!(limiter.check("ann").is_allowed());
+    /// assert!(!limiter.check("ann").is_allowed());
+    /// assert!(limiter.check("bob").is_allowed());
+    /// # Ok::<(), tidegate::BuildError>(())
+    /// ```
+    #[inline]
+    pub fn check(&self, who: impl Keyed) -> Decision {
+        self.check_cost(who, 1)
+    }
+
+    /// Takes `cost` from the quota of `who`: all of it under every limit, or nothing.
+    ///
+    /// ```
+    /// let limiter = tidegate::Limiter::new("10/hour")?;
+    /// assert_eq!(limiter.check_cost("ann", 4).remaining(), 6);
+    /// assert!(!limiter.check_cost("ann", 7).is_allowed());
+    /// assert!(limiter.check_cost("ann", 11).never_fits());
+    /// # Ok::<(), tidegate::BuildError>(())
+    /// ```
+    #[inline]
+    pub fn check_cost(&self, who: impl Keyed, cost: u64) -> Decision {
+        self.decide(&who, Operation::Take { cost })
+    }
+
+    /// Answers as [`check`](Self::check) would, and takes nothing.
+    ///
+    /// ```
+    /// let limiter = tidegate::Limiter::new("10/hour")?;
+    /// assert_eq!(limiter.peek("ann").remaining(), 10);
+    /// assert_eq!(limiter.peek("ann").remaining(), 10);
+    /// # Ok::<(), tidegate::BuildError>(())
+    /// ```
+    pub fn peek(&self, who: impl Keyed) -> Decision {
+        self.peek_cost(who, 1)
+    }
+
+    /// Answers as [`check_cost`](Self::check_cost) would, and takes nothing.
+    pub fn peek_cost(&self, who: impl Keyed, cost: u64) -> Decision {
+        self.decide(&who, Operation::Peek { cost })
+    }
+
+    /// Takes `cost` whether it is there or not: for usage that is only known afterwards. Buckets go
+    /// into debt and pay it first; windows count it until it has left them.
+    ///
+    /// ```
+    /// let limiter = tidegate::Limiter::new("10/s")?;
+    /// let debt = limiter.debit("ann", 30);
+    /// assert_eq!(debt.remaining(), 0);
+    /// assert!(limiter.check("ann").retry_after() > Some(std::time::Duration::from_secs(1)));
+    /// # Ok::<(), tidegate::BuildError>(())
+    /// ```
+    pub fn debit(&self, who: impl Keyed, cost: u64) -> Decision {
+        self.decide(&who, Operation::Debit { cost })
+    }
+
+    /// Gives back `cost` that was taken at `taken_at`, which the decision tells. What has come back
+    /// by itself since is not given a second time, so a late refund never admits too much.
+    ///
+    /// ```
+    /// let limiter = tidegate::Limiter::new("10/hour fixed-window")?;
+    /// let decision = limiter.check_cost("ann", 3);
+    /// assert_eq!(limiter.refund("ann", 3, decision.at()).remaining(), 10);
+    /// # Ok::<(), tidegate::BuildError>(())
+    /// ```
+    pub fn refund(&self, who: impl Keyed, cost: u64, taken_at: Timestamp) -> Decision {
+        self.decide(&who, Operation::Refund { cost, taken_at })
+    }
+
+    /// Forgets `who`: all of the quota is there again.
+    ///
+    /// ```
+    /// let limiter = tidegate::Limiter::new("1/hour")?;
+    /// assert!(limiter.check("ann").is_allowed());
+    /// limiter.reset("ann");
+    /// assert!(limiter.check("ann").is_allowed());
+    /// # Ok::<(), tidegate::BuildError>(())
+    /// ```
+    pub fn reset(&self, who: impl Keyed) {
+        let subject = who.subject(&self.hasher);
+        for salted in &self.limits {
+            self.table.forget(subject.key(salted.salt));
+        }
+    }
+
+    /// Checks many at one instant, each as if they had come one after the other, and hands each
+    /// decision to `each`, in order.
+    ///
+    /// It is several times as fast per decision as calling [`check`](Self::check) where there are
+    /// more keys than the processor caches, because it waits for many of them at once.
+    ///
+    /// ```
+    /// let limiter = tidegate::Limiter::new("1/hour")?;
+    /// let mut allowed = Vec::new();
+    /// limiter.check_many(["ann", "bob", "ann"], |decision| allowed.push(decision.is_allowed()));
+    /// assert_eq!(allowed, [true, true, false]);
+    /// # Ok::<(), tidegate::BuildError>(())
+    /// ```
+    pub fn check_many<K: Keyed>(
+        &self,
+        who: impl IntoIterator<Item = K>,
+        mut each: impl FnMut(Decision),
+    ) {
+        let now = self.clock.now();
+        let mut who = who.into_iter();
+        let mut group = [Subject::NOBODY; Table::PREFETCH];
+        loop {
+            let mut count = 0;
+            for (place, who) in group.iter_mut().zip(&mut who) {
+                *place = who.subject(&self.hasher);
+                for salted in &self.limits {
+                    self.table.prefetch(place.key(salted.salt));
+                }
+                count += 1;
+            }
+            for &subject in &group[..count] {
+                each(self.decide_at(subject, now, Operation::Take { cost: 1 }));
+            }
+            if count < group.len() {
+                return;
+            }
+        }
+    }
+
+    /// The limits, in the order they were given.
+    pub fn limits(&self) -> impl Iterator<Item = &Limit> {
+        self.limits.iter().map(|salted| &salted.limit)
+    }
+
+    /// How many keys are held, how many had to go, and how many bytes that takes. It reads the whole
+    /// table, so it is for metrics, not for every request.
+    pub fn stats(&self) -> Stats {
+        self.table.stats(self.clock.now())
+    }
+
+    /// Writes the state of all keys to a file, which is replaced in one step.
+    /// [`LimiterBuilder::build_from`] reads it back.
+    ///
+    /// The file is readable by its owner only. Unless a [secret](LimiterBuilder::secret) was given,
+    /// it holds the one that keys are hashed with.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), SnapshotError> {
+        self.table.save(path.as_ref(), &self.label, self.clock.now())
+    }
+
+    #[inline]
+    fn decide(&self, who: &impl Keyed, operation: Operation) -> Decision {
+        self.decide_at(who.subject(&self.hasher), self.clock.now(), operation)
+    }
+
+    #[inline]
+    fn decide_at(&self, subject: Subject, now: Timestamp, operation: Operation) -> Decision {
+        if let [Salted { limit, salt }] = &*self.limits {
+            let charge = Charge { limit, key: subject.key(*salt), operation };
+            return Decision::of_one(self.table.decide_one(now, &charge), now);
+        }
+        Decision::of_all(&self.decide_all(subject, now, |_| operation), now)
+    }
+
+    /// The decision of every limit, where each may have an operation of its own.
+    pub(crate) fn decide_all(
+        &self,
+        subject: Subject,
+        now: Timestamp,
+        operation: impl Fn(usize) -> Operation,
+    ) -> Vec<core::Decision> {
+        let charges: Vec<_> = self
+            .limits
+            .iter()
+            .enumerate()
+            .map(|(index, Salted { limit, salt })| Charge {
+                limit,
+                key: subject.key(*salt),
+                operation: operation(index),
+            })
+            .collect();
+        let mut decisions = Vec::with_capacity(charges.len());
+        let decided = self.table.decide(&Request { now, charges: &charges }, &mut decisions);
+        debug_assert!(decided.is_ok(), "the builder has checked the number of limits");
+        decisions
+    }
+
+    pub(crate) fn key(&self, subject: Subject, index: usize) -> Key {
+        subject.key(self.limits[index].salt)
+    }
+}

@@ -1,0 +1,108 @@
+//! Places under a concurrency limit, given back when the work is done.
+
+use std::sync::Arc;
+
+use tidegate_core::{LeaseId, Limit, Operation};
+use tidegate_rules::identity::Subject;
+use tidegate_store::Charge;
+
+use crate::{Clock, Decision, Keyed, Limiter, SystemClock};
+
+/// A place under the limiter's concurrency limits. Dropping it gives the place back; if it never is,
+/// because the thread died or the permit was leaked, the place comes back when the lease expires.
+#[derive(Debug)]
+#[must_use = "the place is given back as soon as the permit is dropped"]
+pub struct Permit<'a, C: Clock = SystemClock> {
+    limiter: &'a Limiter<C>,
+    leases: Leases,
+    decision: Decision,
+}
+
+/// A [`Permit`] that shares the limiter, for work that outlives the call.
+#[derive(Debug)]
+#[must_use = "the place is given back as soon as the permit is dropped"]
+pub struct OwnedPermit<C: Clock = SystemClock> {
+    limiter: Arc<Limiter<C>>,
+    leases: Leases,
+    decision: Decision,
+}
+
+#[derive(Debug)]
+struct Leases {
+    subject: Subject,
+    /// By the number of the limit.
+    held: Vec<(usize, LeaseId)>,
+}
+
+impl<C: Clock> Limiter<C> {
+    /// Takes a place for `who` under every concurrency limit, and 1 under every other limit, and
+    /// holds the place until the permit is dropped.
+    ///
+    /// ```
+    /// let limiter = tidegate::Limiter::new("2 at once")?;
+    /// let first = limiter.acquire("ann").expect("a place");
+    /// let second = limiter.acquire("ann").expect("another");
+    /// assert!(limiter.acquire("ann").is_err());
+    /// drop(first);
+    /// assert!(limiter.acquire("ann").is_ok());
+    /// # Ok::<(), tidegate::BuildError>(())
+    /// ```
+    pub fn acquire(&self, who: impl Keyed) -> Result<Permit<'_, C>, Decision> {
+        let (leases, decision) = self.take_leases(&who)?;
+        Ok(Permit { limiter: self, leases, decision })
+    }
+
+    /// As [`acquire`](Self::acquire), with a permit that can be moved to another thread or task.
+    pub fn acquire_owned(self: &Arc<Self>, who: impl Keyed) -> Result<OwnedPermit<C>, Decision> {
+        let (leases, decision) = self.take_leases(&who)?;
+        Ok(OwnedPermit { limiter: Arc::clone(self), leases, decision })
+    }
+
+    fn take_leases(&self, who: &impl Keyed) -> Result<(Leases, Decision), Decision> {
+        let (subject, now) = (who.subject(&self.hasher), self.clock.now());
+        let decisions = self.decide_all(subject, now, |_| Operation::Take { cost: 1 });
+        let decision = Decision::of_all(&decisions, now);
+        if !decision.is_allowed() {
+            return Err(decision);
+        }
+        let leases = decisions.iter().enumerate();
+        let held = leases.filter_map(|(index, decision)| Some((index, decision.lease?))).collect();
+        Ok((Leases { subject, held }, decision))
+    }
+
+    fn release(&self, leases: &Leases) {
+        let now = self.clock.now();
+        for &(index, lease) in &leases.held {
+            let limit: &Limit = &self.limits[index].limit;
+            let key = self.key(leases.subject, index);
+            let operation = Operation::Release { lease };
+            let _ = self.table.decide_one(now, &Charge { limit, key, operation });
+        }
+    }
+}
+
+impl<C: Clock> Permit<'_, C> {
+    /// The decision that the place was given with.
+    pub const fn decision(&self) -> Decision {
+        self.decision
+    }
+}
+
+impl<C: Clock> OwnedPermit<C> {
+    /// The decision that the place was given with.
+    pub const fn decision(&self) -> Decision {
+        self.decision
+    }
+}
+
+impl<C: Clock> Drop for Permit<'_, C> {
+    fn drop(&mut self) {
+        self.limiter.release(&self.leases);
+    }
+}
+
+impl<C: Clock> Drop for OwnedPermit<C> {
+    fn drop(&mut self) {
+        self.limiter.release(&self.leases);
+    }
+}
