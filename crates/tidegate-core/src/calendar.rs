@@ -151,7 +151,10 @@ mod tests {
         assert_eq!(utc_window(CalendarUnit::Day, noon), (leap_day, leap_day + day));
         assert_eq!(utc_window(CalendarUnit::Week, noon), (leap_day - 3 * day, leap_day + 4 * day));
         assert_eq!(utc_window(CalendarUnit::Month, noon), (leap_day - 28 * day, leap_day + day));
-        assert_eq!(utc_window(CalendarUnit::Year, noon), (leap_day - 59 * day, leap_day + 307 * day));
+        assert_eq!(
+            utc_window(CalendarUnit::Year, noon),
+            (leap_day - 59 * day, leap_day + 307 * day)
+        );
     }
 
     #[test]

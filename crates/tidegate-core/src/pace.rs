@@ -52,8 +52,7 @@ impl Pace {
     #[inline]
     pub(crate) fn ticks_ceil<U: Units>(self, units: U) -> Span {
         let (ticks, rest) = self.ticks(units);
-        let begun = u64::from(rest != U::ZERO);
-        Span::from_micros(ticks.to_u64().saturating_add(begun))
+        Span::of_bucket(ticks.to_u64() + u64::from(rest != U::ZERO))
     }
 }
 

@@ -94,6 +94,13 @@ impl Span {
         Self::from_micros(secs.saturating_mul(1_000_000))
     }
 
+    /// A time that a bucket takes: at most the longest debt and the deepest burst, rounded up. It is
+    /// not cut at [`Span::MAX`], which would take longer than the rest of a decision's last step.
+    #[inline]
+    pub(crate) const fn of_bucket(micros: u64) -> Self {
+        Self(micros)
+    }
+
     /// The span in microseconds.
     pub const fn as_micros(self) -> u64 {
         self.0

@@ -80,9 +80,9 @@ impl TokenBucket {
             .unwrap_or_else(|| self.decide_any(bucket, now, operation))
     }
 
-    /// Decides a take that goes through and whose numbers fit 64 bits, which is nearly every one that
-    /// does; `None` for all else. The same answer as [`TokenBucket::decide`] gives, without a call,
-    /// for whoever has no nanosecond to lose.
+    /// Decides a take whose numbers fit 64 bits, which is nearly every one; `None` for all else. The
+    /// same answer as [`TokenBucket::decide`] gives, without a call, for whoever has no nanosecond to
+    /// lose.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a call would pass state and decision through memory")]
     pub fn decide_ordinary(
@@ -95,11 +95,15 @@ impl TokenBucket {
         let used = self.used_narrow(bucket, now)?;
         let asked = if cost == 1 { self.pace.ticks } else { cost.checked_mul(self.pace.ticks)? };
         let spent = used.checked_add(asked)?;
-        if spent > self.depth_narrow {
+        if spent <= self.depth_narrow {
+            return Some(self.outcome(ALLOW, spent, self.depth_narrow, now, false));
+        }
+        if self.depth_narrow == 0 || used > self.depth_narrow || cost > self.burst {
             return None;
         }
-        let decision = self.decision(ALLOW, spent, self.depth_narrow);
-        Some((decision, self.state(spent, now, false)))
+        let retry_after = self.pace.ticks_ceil(spent - self.depth_narrow);
+        let verdict = Verdict::Deny { retry_after };
+        Some(self.outcome(verdict, used, self.depth_narrow, now, false))
     }
 
     /// How much is missing from a full bucket, in units, if 64 bits can say it.
@@ -139,8 +143,7 @@ impl TokenBucket {
             Operation::Release { .. } => (ALLOW, before),
         };
         let may_owe = owed || matches!(operation, Operation::Debit { .. });
-        let state = self.state(used, now, may_owe && used > depth);
-        (self.decision(verdict, used, depth), state)
+        self.outcome(verdict, used, depth, now, may_owe && used > depth)
     }
 
     /// How much is missing from a full bucket, in units.
@@ -183,26 +186,29 @@ impl TokenBucket {
         cost.saturating_sub(u128::from(since.as_micros()) * u128::from(self.pace.tokens))
     }
 
+    /// The decision and the state where `used` is missing after all.
     #[inline]
-    fn decision<U: Units>(&self, verdict: Verdict, used: U, depth: U) -> Decision {
+    fn outcome<U: Units>(
+        &self,
+        verdict: Verdict,
+        used: U,
+        depth: U,
+        now: Timestamp,
+        in_debt: bool,
+    ) -> (Decision, Option<Bucket>) {
         let left = if used < depth { depth - used } else { U::ZERO };
-        Decision {
+        let (ticks, fraction) = self.pace.ticks(used);
+        let (ticks, fraction) = (ticks.to_u64(), fraction.to_u64() as u32);
+        let decision = Decision {
             verdict,
             limit: self.burst,
             remaining: (left / U::from(self.pace.ticks)).to_u64(),
-            reset_after: self.pace.ticks_ceil(used),
+            reset_after: Span::of_bucket(ticks + u64::from(fraction > 0)),
             lease: None,
-        }
-    }
-
-    #[inline]
-    fn state<U: Units>(&self, used: U, now: Timestamp, in_debt: bool) -> Option<Bucket> {
-        if used == U::ZERO {
-            return None;
-        }
-        let (ticks, fraction) = self.pace.ticks(used);
-        let full_at_micros = now.as_micros() + ticks.to_u64();
-        Some(Bucket { full_at_micros, full_at_fraction: fraction.to_u64() as u32, in_debt })
+        };
+        let full_at_micros = now.as_micros() + ticks;
+        let bucket = Bucket { full_at_micros, full_at_fraction: fraction, in_debt };
+        (decision, (used > U::ZERO).then_some(bucket))
     }
 
     fn depth(&self) -> u128 {

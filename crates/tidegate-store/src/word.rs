@@ -175,9 +175,9 @@ mod imp {
             (self.load() >> 64) as u64
         }
 
-        #[inline]
+        /// Two loads, as on the hardware, so that the halves may be of different moments.
         pub(crate) fn glance(&self) -> u128 {
-            self.load()
+            u128::from(self.load_high()) << 64 | u128::from(self.load() as u64)
         }
 
         pub(crate) fn compare_exchange(&self, old: u128, new: u128) -> Result<(), u128> {

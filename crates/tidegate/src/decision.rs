@@ -9,16 +9,16 @@ use tidegate_core::{self as core, LeaseId, Span, Timestamp, Verdict};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a decision that nobody reads limits nothing"]
 pub struct Decision {
+    /// With the longest delay of all limits, where it is allowed.
     binding: core::Decision,
     index: usize,
-    delay: Span,
     at: Timestamp,
 }
 
 impl Decision {
     #[inline]
     pub(crate) fn of_one(decision: core::Decision, at: Timestamp) -> Self {
-        Self { binding: decision, index: 0, delay: decision.delay(), at }
+        Self { binding: decision, index: 0, at }
     }
 
     /// The decision that follows from those of all limits; there is at least one.
@@ -30,7 +30,11 @@ impl Decision {
                 index = other;
             }
         }
-        Self { binding: decisions[index], index, delay, at }
+        let mut binding = decisions[index];
+        if binding.is_allowed() {
+            binding.verdict = Verdict::Allow { delay };
+        }
+        Self { binding, index, at }
     }
 
     /// Whether the call may pass, perhaps after [`Decision::delay`].
@@ -52,7 +56,7 @@ impl Decision {
 
     /// How long to hold an allowed call back. Only leaky buckets ask for that.
     pub fn delay(&self) -> Duration {
-        if self.is_allowed() { self.delay.into() } else { Duration::ZERO }
+        self.binding.delay().into()
     }
 
     /// The most that the binding limit can have left: its burst, or its number per window.

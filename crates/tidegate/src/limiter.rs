@@ -207,7 +207,9 @@ impl<C: Clock> Limiter<C> {
     fn decide_at(&self, subject: Subject, now: Timestamp, operation: Operation) -> Decision {
         if let [Salted { limit, salt }] = &*self.limits {
             let charge = Charge { limit, key: subject.key(*salt), operation };
-            return Decision::of_one(self.table.decide_one(now, &charge), now);
+            return self
+                .table
+                .decide_one_as(now, &charge, |decision| Decision::of_one(decision, now));
         }
         Decision::of_all(&self.decide_all(subject, now, |_| operation), now)
     }
