@@ -113,7 +113,7 @@ impl Entry {
     /// clock reading is.
     #[inline]
     pub(crate) fn emptied(self, now: u64) -> Self {
-        if self.full_at() < now { self } else { Self::FREE }
+        if self.full_at() <= now { self } else { Self::FREE }
     }
 
     #[inline]

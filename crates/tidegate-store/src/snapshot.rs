@@ -79,7 +79,7 @@ impl Table {
         let (mut count, mut encoded) = (0_u64, Vec::new());
         for shard in self.wide.shards() {
             for record in shard.records().filter(|record| record.full_at >= now) {
-                states::encode_record(record.key, record.full_at, &record.state, &mut encoded);
+                states::encode_record(record.key(), record.full_at, &record.state, &mut encoded);
                 count += 1;
             }
         }

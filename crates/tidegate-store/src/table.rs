@@ -33,7 +33,8 @@ pub struct Table {
 /// How large a table is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableConfig {
-    /// For buckets, fixed and sliding windows: 16 bytes an entry, full at some 90 % of that.
+    /// For buckets, fixed and sliding windows. An active key takes 24 bytes, if fewer than one in
+    /// 10,000 are to be dropped; an entry is 16, but not every place can be used.
     pub entry_bytes: usize,
     /// For logs, slots and concurrency leases.
     pub wide_bytes: usize,

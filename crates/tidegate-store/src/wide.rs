@@ -32,9 +32,13 @@ pub(crate) struct Guards<'a> {
 }
 
 /// Part of the keys, with part of the bytes.
+///
+/// Records lie side by side and a table of their numbers finds them: a table of the records
+/// themselves would be up to half empty, at a hundred bytes a place.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    records: HashTable<Record>,
+    index: HashTable<u32>,
+    records: Vec<Record>,
     queue: BinaryHeap<Reverse<Turn>>,
     /// What the states hold beside their records.
     heap_bytes: usize,
@@ -47,7 +51,8 @@ pub(crate) struct Shard {
 
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub(crate) key: Key,
+    /// In two halves, which need no 16-byte alignment.
+    key: [u64; 2],
     pub(crate) full_at: Timestamp,
     /// The time under which the queue has it. A turn with another time is out of date.
     queued_at: Timestamp,
@@ -114,10 +119,17 @@ impl Guards<'_> {
     }
 }
 
+impl Record {
+    pub(crate) fn key(&self) -> Key {
+        Key::from_hash(u128::from(self.key[0]) << 64 | u128::from(self.key[1]))
+    }
+}
+
 impl Shard {
     fn new(bytes_max: usize) -> Self {
         Self {
-            records: HashTable::new(),
+            index: HashTable::new(),
+            records: Vec::new(),
             queue: BinaryHeap::new(),
             heap_bytes: 0,
             bytes_max,
@@ -133,8 +145,7 @@ impl Shard {
         now: Timestamp,
         decide: impl FnOnce(Option<State>, Timestamp) -> (Decision, Option<State>),
     ) -> Decision {
-        let hash = hash_of(key);
-        let Some(record) = self.records.find_mut(hash, |record| record.key == key) else {
+        let Some(place) = self.find(key) else {
             let late = self.forgotten > now && self.forgotten.since(now) <= SKEW_MAX;
             let now = if late { self.forgotten } else { now };
             let (decision, next) = decide(None, now);
@@ -144,6 +155,7 @@ impl Shard {
             }
             return decision;
         };
+        let record = &mut self.records[place];
         let state = std::mem::replace(&mut record.state, NO_STATE);
         self.heap_bytes -= heap_bytes_of(&state);
         let (decision, next) = decide(Some(state), now);
@@ -154,20 +166,19 @@ impl Shard {
             self.keep_ceiling(0);
         } else {
             self.forgotten = self.forgotten.max(now);
-            self.remove(key);
+            self.remove_at(place);
         }
         decision
     }
 
     /// The state of a key, as it is.
     pub(crate) fn state(&self, key: Key) -> Option<&State> {
-        self.records.find(hash_of(key), |record| record.key == key).map(|record| &record.state)
+        self.find(key).map(|place| &self.records[place].state)
     }
 
     pub(crate) fn remove(&mut self, key: Key) {
-        if let Ok(found) = self.records.find_entry(hash_of(key), |record| record.key == key) {
-            let (record, _) = found.remove();
-            self.heap_bytes -= heap_bytes_of(&record.state);
+        if let Some(place) = self.find(key) {
+            self.remove_at(place);
         }
     }
 
@@ -175,19 +186,6 @@ impl Shard {
     pub(crate) fn put(&mut self, key: Key, full_at: Timestamp, state: State) {
         self.remove(key);
         self.insert(key, full_at, state);
-    }
-
-    fn insert(&mut self, key: Key, full_at: Timestamp, state: State) {
-        let bytes = heap_bytes_of(&state);
-        self.keep_ceiling(bytes + size_of::<Record>());
-        self.heap_bytes += bytes;
-        let record = Record { key, full_at, queued_at: full_at, state };
-        self.records.insert_unique(hash_of(key), record, |record| hash_of(record.key));
-        if self.queue.len() > 2 * self.records.len() + 16 {
-            self.rebuild_queue();
-        } else {
-            self.queue.push(Reverse((full_at, hash_of(key))));
-        }
     }
 
     pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
@@ -205,54 +203,109 @@ impl Shard {
 
     /// Bytes in use, all included.
     pub(crate) fn bytes(&self) -> usize {
-        self.records.allocation_size() + self.queue.capacity() * size_of::<Turn>() + self.heap_bytes
+        self.index.allocation_size()
+            + self.records.capacity() * size_of::<Record>()
+            + self.queue.capacity() * size_of::<Turn>()
+            + self.heap_bytes
+    }
+
+    fn find(&self, key: Key) -> Option<usize> {
+        let halves = halves_of(key);
+        let same = |&place: &u32| self.records[place as usize].key == halves;
+        self.index.find(halves[0], same).map(|&place| place as usize)
+    }
+
+    fn insert(&mut self, key: Key, full_at: Timestamp, state: State) {
+        let bytes = heap_bytes_of(&state);
+        self.keep_ceiling(bytes + size_of::<Record>());
+        self.heap_bytes += bytes;
+        let place = self.records.len() as u32;
+        let halves = halves_of(key);
+        let records = &mut self.records;
+        if records.len() == records.capacity() {
+            records.reserve_exact(growth(records.len()));
+        }
+        records.push(Record { key: halves, full_at, queued_at: full_at, state });
+        self.index.insert_unique(halves[0], place, |&place| records[place as usize].key[0]);
+        if self.queue.len() > 2 * self.records.len() + 16 {
+            self.rebuild_queue();
+        } else {
+            self.queue_up(full_at, halves[0]);
+        }
+    }
+
+    /// Removes a record and puts the last one in its place.
+    fn remove_at(&mut self, place: usize) {
+        let last = self.records.len() - 1;
+        let hash = self.records[place].key[0];
+        if let Ok(found) = self.index.find_entry(hash, |&other| other as usize == place) {
+            found.remove();
+        }
+        let moved = self.records[last].key[0];
+        if place != last
+            && let Some(number) = self.index.find_mut(moved, |&other| other as usize == last)
+        {
+            *number = place as u32;
+        }
+        let record = self.records.swap_remove(place);
+        self.heap_bytes -= heap_bytes_of(&record.state);
     }
 
     /// Drops what is nearest to full until there is room for `more` bytes.
     fn keep_ceiling(&mut self, more: usize) {
         while !self.records.is_empty() && self.bytes_with(more) > self.bytes_max {
-            let Some((_, hash)) = self.first_turn(usize::MAX) else { break };
-            self.take_turn(hash);
+            let Some(place) = self.first_turn(usize::MAX) else { break };
+            self.queue.pop();
+            self.remove_at(place);
             self.dropped += 1;
         }
     }
 
     fn bytes_with(&self, more: usize) -> usize {
-        // A full table is about to double.
-        let full = more > 0 && self.records.len() == self.records.capacity();
-        self.bytes() + more + if full { self.records.allocation_size() } else { 0 }
+        // What is full is about to grow.
+        let (records, index) = (&self.records, &self.index);
+        let full = more > 0 && records.len() == records.capacity();
+        let records_growth = if full { growth(records.len()) * size_of::<Record>() } else { 0 };
+        let full = more > 0 && index.len() == index.capacity();
+        let index_growth = if full { index.allocation_size() } else { 0 };
+        self.bytes() + more + records_growth + index_growth
     }
 
-    /// Frees a few places whose time has passed, so that the table holds what is active.
+    /// Frees a few places whose time has passed, so that the shard holds what is active.
     fn tidy_up(&mut self, now: Timestamp) {
         const TURNS_MAX: usize = 2;
         for _ in 0..TURNS_MAX {
             match self.first_turn(TURNS_MAX) {
-                Some((full_at, hash)) if full_at < now => {
-                    self.forgotten = self.forgotten.max(full_at);
-                    self.take_turn(hash);
+                Some(place) if self.records[place].full_at < now => {
+                    self.forgotten = self.forgotten.max(self.records[place].full_at);
+                    self.queue.pop();
+                    self.remove_at(place);
                 }
                 _ => break,
             }
         }
     }
 
-    /// The turn of the record that is nearest to full, after bringing at most `corrections_max` that
-    /// are out of date where they belong.
-    fn first_turn(&mut self, corrections_max: usize) -> Option<Turn> {
+    /// The record that is nearest to full, which is then first in the queue, after bringing at most
+    /// `corrections_max` turns that are out of date where they belong.
+    fn first_turn(&mut self, corrections_max: usize) -> Option<usize> {
         for _ in 0..corrections_max {
             let Reverse((queued_at, hash)) = *self.queue.peek()?;
-            let in_queue = |record: &Record| hash_of(record.key) == hash;
-            match self.records.find_mut(hash, in_queue) {
-                Some(record) if record.queued_at == queued_at => {
-                    if record.full_at <= queued_at {
-                        return Some((queued_at, hash));
-                    }
+            let records = &self.records;
+            let queued = |&place: &u32| {
+                let record = &records[place as usize];
+                record.key[0] == hash && record.queued_at == queued_at
+            };
+            let place = self.index.find(hash, queued).map(|&place| place as usize);
+            let full_at = place.map(|place| self.records[place].full_at);
+            match (place, full_at) {
+                (Some(place), Some(full_at)) if full_at > queued_at => {
                     self.queue.pop();
-                    record.queued_at = record.full_at;
-                    self.queue.push(Reverse((record.full_at, hash)));
+                    self.records[place].queued_at = full_at;
+                    self.queue_up(full_at, hash);
                 }
-                _ => {
+                (Some(place), _) => return Some(place),
+                (None, _) => {
                     self.queue.pop();
                 }
             }
@@ -260,31 +313,36 @@ impl Shard {
         None
     }
 
-    /// Takes the first of the queue, whose record hashes to `hash`, and removes both.
-    fn take_turn(&mut self, hash: u64) {
-        self.queue.pop();
-        if let Ok(found) = self.records.find_entry(hash, |record| hash_of(record.key) == hash) {
-            let (record, _) = found.remove();
-            self.heap_bytes -= heap_bytes_of(&record.state);
+    fn queue_up(&mut self, full_at: Timestamp, hash: u64) {
+        if self.queue.len() == self.queue.capacity() {
+            self.queue.reserve_exact(growth(self.queue.len()));
         }
+        self.queue.push(Reverse((full_at, hash)));
     }
 
     /// Leaves out the turns of records that are gone, which outnumber the others.
     fn rebuild_queue(&mut self) {
         self.queue.clear();
-        for record in &mut self.records {
+        for place in 0..self.records.len() {
+            let record = &mut self.records[place];
             record.queued_at = record.full_at;
-            self.queue.push(Reverse((record.full_at, hash_of(record.key))));
+            let (full_at, hash) = (record.full_at, record.key[0]);
+            self.queue_up(full_at, hash);
         }
     }
+}
+
+/// How many places to add to a list of `len`: an eighth, so that little of it lies idle.
+fn growth(len: usize) -> usize {
+    (len / 8).max(4)
 }
 
 /// What stands in a record while its state is being decided on.
 const NO_STATE: State =
     State::Window(tidegate_core::fixed_window::Window { ends_at: Timestamp::ZERO, count: 0 });
 
-fn hash_of(key: Key) -> u64 {
-    (key.as_hash() >> 64) as u64
+fn halves_of(key: Key) -> [u64; 2] {
+    [(key.as_hash() >> 64) as u64, key.as_hash() as u64]
 }
 
 /// What a state keeps outside of its record, with what the allocator adds.

@@ -61,7 +61,7 @@ impl LimiterBuilder {
         }
     }
 
-    /// The ceiling unless another is set: room for some 900,000 active keys.
+    /// The ceiling unless another is set: room for some 690,000 active keys.
     pub const MEMORY_BYTES_DEFAULT: usize = 16 << 20;
 }
 
@@ -75,8 +75,8 @@ impl<C: Clock> LimiterBuilder<C> {
         self
     }
 
-    /// The ceiling of the memory that keys take, at least 2 MiB. Entries of 16 bytes lie in a table
-    /// that can be nine tenths full.
+    /// The ceiling of the memory that keys take, at least 2 MiB: 24 bytes for each key that is active
+    /// at the same time, and more for logs, slots and concurrency limits.
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.memory_bytes = bytes;
         self

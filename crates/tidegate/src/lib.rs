@@ -83,3 +83,8 @@ pub use tidegate_core::{LeaseId, Limit, Span, Timestamp};
 pub use tidegate_rules::ParseLimitError;
 pub use tidegate_store::Stats;
 pub use tidegate_store::snapshot::SnapshotError;
+
+/// The examples of the README, compiled and run with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct ReadmeExamples;

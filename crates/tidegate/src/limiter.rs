@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tidegate_core::{self as core, Key, Limit, Operation, Timestamp};
+use tidegate_core::{self as core, Key, LeaseId, Limit, Operation, Timestamp};
 use tidegate_rules::identity::{KeyHasher, Salt, Subject};
 use tidegate_store::snapshot::{Label, SnapshotError};
 use tidegate_store::{Charge, Request, Stats, Table};
@@ -12,7 +12,8 @@ use crate::{BuildError, Clock, Decision, Keyed, LimiterBuilder, SystemClock};
 /// Decides for each call whether it may pass, counting each key separately.
 ///
 /// All methods take `&self` and may be called from any number of threads; share it with an
-/// [`Arc`](std::sync::Arc) or a `static`. A call reads the clock once and never blocks.
+/// [`Arc`](std::sync::Arc) or a `static`. A call reads the clock once. Under one bucket or window it
+/// takes no lock; several limits at once, logs, slots and concurrency limits take one for an instant.
 #[derive(Debug)]
 pub struct Limiter<C = SystemClock> {
     pub(crate) limits: Box<[Salted]>,
@@ -121,6 +122,21 @@ impl<C: Clock> Limiter<C> {
     /// ```
     pub fn refund(&self, who: impl Keyed, cost: u64, taken_at: Timestamp) -> Decision {
         self.decide(&who, Operation::Refund { cost, taken_at })
+    }
+
+    /// Gives back a lease that a [`check`](Self::check) under a concurrency limit was answered with.
+    /// [`acquire`](Self::acquire) does so by itself, which is easier to get right.
+    ///
+    /// ```
+    /// let limiter = tidegate::Limiter::new("1 at once")?;
+    /// let lease = limiter.check("ann").lease().expect("a place");
+    /// assert!(!limiter.check("ann").is_allowed());
+    /// limiter.release("ann", lease);
+    /// assert!(limiter.check("ann").is_allowed());
+    /// # Ok::<(), tidegate::BuildError>(())
+    /// ```
+    pub fn release(&self, who: impl Keyed, lease: LeaseId) {
+        let _ = self.decide(&who, Operation::Release { lease });
     }
 
     /// Forgets `who`: all of the quota is there again.

@@ -70,7 +70,7 @@ impl<C: Clock> Limiter<C> {
         Ok((Leases { subject, held }, decision))
     }
 
-    fn release(&self, leases: &Leases) {
+    fn release_all(&self, leases: &Leases) {
         let now = self.clock.now();
         for &(index, lease) in &leases.held {
             let limit: &Limit = &self.limits[index].limit;
@@ -97,12 +97,12 @@ impl<C: Clock> OwnedPermit<C> {
 
 impl<C: Clock> Drop for Permit<'_, C> {
     fn drop(&mut self) {
-        self.limiter.release(&self.leases);
+        self.limiter.release_all(&self.leases);
     }
 }
 
 impl<C: Clock> Drop for OwnedPermit<C> {
     fn drop(&mut self) {
-        self.limiter.release(&self.leases);
+        self.limiter.release_all(&self.leases);
     }
 }
