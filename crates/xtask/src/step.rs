@@ -21,8 +21,6 @@ pub(crate) enum Action {
     Cargo { arguments: Vec<String>, variables: Vec<(&'static str, String)> },
     /// One of our own commands, which can also be typed as `cargo xtask NAME`.
     Own { name: &'static str, run: fn(&Workspace) -> anyhow::Result<bool> },
-    /// There is nothing to do, for a reason that is printed.
-    Skip { reason: String },
 }
 
 impl Step {
@@ -34,10 +32,6 @@ impl Step {
 
     pub(crate) fn own(name: &'static str, run: fn(&Workspace) -> anyhow::Result<bool>) -> Self {
         Self { name: name.into(), action: Action::Own { name, run } }
-    }
-
-    pub(crate) fn skip(name: &str, reason: &str) -> Self {
-        Self { name: name.into(), action: Action::Skip { reason: reason.into() } }
     }
 
     /// The same step with an environment variable set. Only cargo steps have any.
@@ -60,7 +54,6 @@ impl fmt::Display for Action {
                 write!(f, "cargo {}", arguments.join(" "))
             }
             Self::Own { name, .. } => write!(f, "cargo xtask {name}"),
-            Self::Skip { reason } => write!(f, "skipped: {reason}"),
         }
     }
 }
@@ -68,37 +61,25 @@ impl fmt::Display for Action {
 /// Runs the steps in order up to the first that fails, and says whether all passed.
 pub(crate) fn run_all(title: &str, workspace: &Workspace, steps: &[Step]) -> anyhow::Result<bool> {
     let began = Stopwatch::start();
-    let mut skipped = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         println!("\n=== {}/{} {}: {}", index + 1, steps.len(), step.name, step.action);
-        if matches!(step.action, Action::Skip { .. }) {
-            skipped.push(step.name.as_str());
-            continue;
-        }
         let step_began = Stopwatch::start();
         if !run_one(workspace, &step.action)? {
             println!("\n--- {} FAILED after {step_began}", step.name);
             println!("{title}: stopped at step {} of {}", index + 1, steps.len());
             println!("To run this step again: {}", step.action);
-            println!("{} passed, 1 failed, {} skipped", index - skipped.len(), skipped.len());
+            println!("{index} passed, 1 failed");
             return Ok(false);
         }
         println!("--- {} passed in {step_began}", step.name);
     }
-    let passed = steps.len() - skipped.len();
-    println!("\n{passed} passed, 0 failed, {} skipped", skipped.len());
-    if skipped.is_empty() {
-        println!("{title}: all {passed} steps passed in {began}");
-    } else {
-        let skipped = skipped.join(", ");
-        println!("{title}: {passed} steps passed in {began}; skipped, see above: {skipped}");
-    }
+    println!("\n{} passed, 0 failed", steps.len());
+    println!("{title}: all {} steps passed in {began}", steps.len());
     Ok(true)
 }
 
 fn run_one(workspace: &Workspace, action: &Action) -> anyhow::Result<bool> {
     match action {
-        Action::Skip { .. } => Ok(true),
         Action::Own { run, .. } => run(workspace),
         Action::Cargo { arguments, variables } => {
             let mut command = cargo();
@@ -154,12 +135,6 @@ mod tests {
             Step::own("never", |_| panic!("a step ran after one that failed")),
         ];
         assert!(!run_all("suite", &workspace(), &steps).unwrap());
-    }
-
-    #[test]
-    fn a_skipped_step_does_not_fail_the_suite() {
-        let steps = [Step::skip("absent", "there is none yet"), Step::own("good", |_| Ok(true))];
-        assert!(run_all("suite", &workspace(), &steps).unwrap());
     }
 
     #[test]

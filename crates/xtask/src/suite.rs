@@ -39,7 +39,7 @@ pub(crate) fn test(workspace: &Workspace) -> anyhow::Result<bool> {
     steps.push(
         Step::cargo("docs", "doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings".into()),
     );
-    steps.extend(interleavings(workspace));
+    steps.extend(interleavings());
     steps.push(instructions(workspace)?);
     run_all("cargo xtask test", workspace, &steps)
 }
@@ -92,29 +92,20 @@ fn examples(workspace: &Workspace) -> Vec<Step> {
 
 /// The swap protocol of the in-memory table, under every interleaving that shuttle tries. A build of
 /// its own, where shuttle's atomics and locks stand in for the real ones; it is linted as well.
-fn interleavings(workspace: &Workspace) -> Vec<Step> {
-    let name = "interleavings";
-    if !workspace.builds("tidegate-store", "test", "shuttle") {
-        return vec![Step::skip(name, "tidegate-store has no test target `shuttle` yet")];
-    }
+fn interleavings() -> [Step; 2] {
     let steps = [
         ("lints of interleavings", "clippy -p tidegate-store --lib --test shuttle -- -D warnings"),
-        (name, "test --release -p tidegate-store --test shuttle"),
+        ("interleavings", "test --release -p tidegate-store --test shuttle"),
     ];
-    let build = |(name, words)| Step::cargo(name, words).with("RUSTFLAGS", "--cfg shuttle".into());
-    steps.into_iter().map(build).collect()
+    steps.map(|(name, words)| Step::cargo(name, words).with("RUSTFLAGS", "--cfg shuttle".into()))
 }
 
 /// Instructions per decision, against their ceilings: the same on every machine.
 fn instructions(workspace: &Workspace) -> anyhow::Result<Step> {
-    let name = "instruction counts";
-    if !workspace.builds("tidegate-bench", "bench", "instructions") {
-        return Ok(Step::skip(name, "tidegate-bench has no bench target `instructions` yet"));
-    }
     let version = locked_version(&workspace.root, "gungraun")?
-        .context("the bench `instructions` is there, and Cargo.lock has no gungraun to run it")?;
+        .context("Cargo.lock has no gungraun, which the bench `instructions` needs")?;
     let runner = setup::runner_path(&workspace.target, &version);
-    Ok(Step::cargo(name, "bench -p tidegate-bench --bench instructions")
+    Ok(Step::cargo("instruction counts", "bench -p tidegate-bench --bench instructions")
         .with("GUNGRAUN_RUNNER", runner.display().to_string()))
 }
 
@@ -139,19 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn interleavings_are_skipped_only_without_their_test_target() {
-        let present = interleavings(&workspace("tidegate-store", "test", "shuttle"));
-        let all_run = |step: &Step| step.action.to_string().starts_with("RUSTFLAGS=");
-        assert!(present.iter().all(all_run));
-        let absent = interleavings(&workspace("tidegate-store", "test", "other"));
-        assert!(absent[0].action.to_string().starts_with("skipped: "));
-    }
-
-    #[test]
-    fn instruction_counts_are_skipped_only_without_their_bench_target() {
-        let absent = instructions(&workspace("tidegate-bench", "bench", "other")).unwrap();
-        assert!(absent.action.to_string().starts_with("skipped: "));
-        // A bench that is there and cannot be run is an error, and never a skip.
+    fn instruction_counts_that_cannot_be_taken_are_an_error() {
         let mut unlocked = workspace("tidegate-bench", "bench", "instructions");
         unlocked.root = "no/such/folder".into();
         assert!(instructions(&unlocked).is_err());

@@ -59,13 +59,6 @@ impl Workspace {
             packages: list(&metadata["packages"], package),
         })
     }
-
-    /// Whether `package` has a target of that kind and name.
-    pub(crate) fn builds(&self, package: &str, kind: &str, name: &str) -> bool {
-        self.packages.iter().filter(|candidate| candidate.name == package).any(|candidate| {
-            candidate.targets.iter().any(|target| target.kind == kind && target.name == name)
-        })
-    }
 }
 
 /// The cargo that runs us, so that every step uses the same toolchain.
