@@ -216,7 +216,12 @@ impl<C: Clock> Limiter<C> {
 
     #[inline]
     fn decide(&self, who: &impl Keyed, operation: Operation) -> Decision {
-        self.decide_at(who.subject(&self.hasher), self.clock.now(), operation)
+        let subject = who.subject(&self.hasher);
+        if let [Salted { salt, .. }] = &*self.limits {
+            // The line is on its way while the clock is read.
+            self.table.prefetch(subject.key(*salt));
+        }
+        self.decide_at(subject, self.clock.now(), operation)
     }
 
     #[inline]

@@ -1,0 +1,140 @@
+//! `cargo xtask bench memory`: the in-memory limiter beside governor, throttlecrab and limitador in
+//! one run. Tables on stdout, progress on stderr, `--json FILE` for programs.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `workloads` | which keys, in which order, from how many threads |
+//! | `contenders` | the limiters behind one seam, and the check that they count |
+//! | `harness` | interleaved rounds and their times |
+//! | `footprint` | bytes per key by resident memory, a fresh process for each |
+//! | `targets` | the figures to reach |
+//! | `report` | tables and JSON |
+//! | `random` | seeded numbers and Zipf ranks |
+//!
+//! Instruction counts, which do not depend on the machine, are in `benches/instructions.rs`.
+
+mod contenders;
+mod footprint;
+mod harness;
+mod random;
+mod report;
+mod targets;
+mod workloads;
+
+use std::env;
+use std::error::Error;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const HELP: &str = "\
+Measures Tidegate's in-memory limiter beside its peers, in one run.
+
+Usage: tidegate-bench memory [--quick] [--json FILE]
+
+  --quick      fewer rounds and no 10 M keys: under a minute, for a first impression
+  --json FILE  also writes a list of {figure, value, unit, peer, target, met}
+  --help       this text
+
+Times are nanoseconds per decision; of two threads, the time of both over the decisions of both.
+The exit code is 0 also where a target is not met, and 1 where a measurement is not possible.
+
+Examples:
+  cargo xtask bench memory
+  cargo run --release -p tidegate-bench -- memory --quick
+  cargo run --release -p tidegate-bench -- memory --json memory.json
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        // How the program calls itself to measure memory in a fresh process.
+        [footprint::SUBCOMMAND, subject, keys] => footprint::measure_here(subject, keys),
+        ["memory", options @ ..] => Options::parse(options).and_then(|options| memory(&options)),
+        ["--help" | "-h" | "help"] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        _ => Err("say `memory`, or `--help` for more".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tidegate-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[derive(Default)]
+struct Options {
+    quick: bool,
+    help: bool,
+    json: Option<PathBuf>,
+}
+
+impl Options {
+    fn parse(words: &[&str]) -> Result<Self, Box<dyn Error>> {
+        let mut options = Self::default();
+        let mut words = words.iter();
+        while let Some(&word) = words.next() {
+            match word {
+                "--quick" => options.quick = true,
+                "--help" | "-h" => options.help = true,
+                "--json" => {
+                    let file = words.next().ok_or("--json takes a file name")?;
+                    options.json = Some(PathBuf::from(file));
+                }
+                _ => return Err(format!("unknown option `{word}`; see --help").into()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn memory(options: &Options) -> Result<(), Box<dyn Error>> {
+    if options.help {
+        print!("{HELP}");
+        return Ok(());
+    }
+    if cfg!(debug_assertions) {
+        return Err("a build without optimisation measures nothing; use --release".into());
+    }
+    let busy_note = busy_note();
+    let recruits = contenders::recruits();
+    for recruit in &recruits {
+        (recruit.self_check)()?;
+    }
+    eprintln!("every contender allows exactly 5 of 8 calls under a limit of 5");
+
+    let footprints = footprint::measure_all(options.quick)?;
+    let mut timings = Vec::new();
+    let mut notes = Vec::from_iter(busy_note);
+    for stage in workloads::stages(options.quick) {
+        let (able, note) = footprint::without_too_large(&recruits, &footprints, stage.keys);
+        notes.extend(note);
+        timings.extend(harness::run(&stage, &able)?);
+    }
+    if options.quick {
+        notes.push("a quick run: few rounds, and no 10 M keys".to_owned());
+    }
+    report::print_timings(&timings, &notes);
+    report::print_footprints(&footprints);
+    let figures = targets::figures(&timings, &footprints);
+    report::print_targets(&figures);
+    if let Some(file) = &options.json {
+        report::write_json(&figures, file)?;
+    }
+    Ok(())
+}
+
+/// Two threads that share a processor with others measure the others: says so where that is likely.
+fn busy_note() -> Option<String> {
+    const LOAD_MAX: f64 = 0.5;
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    let load: f64 = text.split_whitespace().next()?.parse().ok()?;
+    (load > LOAD_MAX).then(|| {
+        format!("the machine was busy at the start (load {load}): trust no time of two threads")
+    })
+}
