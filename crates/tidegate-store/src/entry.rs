@@ -92,6 +92,11 @@ impl Entry {
         self.fingerprint() == fingerprint
     }
 
+    /// Whether no key has this fingerprint, as in a free place.
+    pub(crate) fn is_nobodys(self) -> bool {
+        self.fingerprint().0 == 0
+    }
+
     #[inline]
     pub(crate) fn is_locked(self) -> bool {
         self.0 & LOCK != 0
@@ -108,14 +113,6 @@ impl Entry {
         !self.is_locked() && !self.is_spilled()
     }
 
-    /// What is left of an entry whose key has all of its quota at `now`. One whose time has passed
-    /// stays as it is: it is worth nothing, but it still tells a thread that is late that its own
-    /// clock reading is.
-    #[inline]
-    pub(crate) fn emptied(self, now: u64) -> Self {
-        if self.full_at() <= now { self } else { Self::FREE }
-    }
-
     #[inline]
     pub(crate) fn is_spilled(self) -> bool {
         self.payload().format() == FORMAT_SPILLED
@@ -127,7 +124,8 @@ impl Entry {
     }
 
     /// The entry with its time counted from another origin, `later` or else earlier by so many whole
-    /// seconds; `None` where that cannot be said in its bits.
+    /// seconds; `None` where it lies before that origin. One that lies too far ahead for its bits
+    /// is as far ahead as they can say.
     pub(crate) fn with_origin(self, seconds: u64, later: bool) -> Option<Self> {
         let (unit, shift, bits) = if self.payload().format() == FORMAT_SECONDS {
             (1, SECONDS_PART_BITS, SECONDS_BITS)
@@ -136,10 +134,9 @@ impl Entry {
         };
         let field = (1_u128 << bits) - 1;
         let time = ((self.0 >> shift) & field) as u64;
-        let change = seconds.checked_mul(unit)?;
-        let moved = if later { time.checked_sub(change)? } else { time.checked_add(change)? };
-        (u128::from(moved) <= field)
-            .then_some(Self(self.0 & !(field << shift) | u128::from(moved) << shift))
+        let change = seconds.saturating_mul(unit);
+        let moved = if later { time.checked_sub(change)? } else { time.saturating_add(change) };
+        Some(Self(self.0 & !(field << shift) | u128::from(moved).min(field) << shift))
     }
 
     /// When the entry is full again, in microseconds since the table's origin. Whoever's entry it

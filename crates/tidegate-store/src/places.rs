@@ -11,13 +11,16 @@
 //! * A word with the lock bit is changed by the thread that set it, and by no other.
 //! * An entry comes into being, or moves, only under the *stripe* of its fingerprint. So a key has
 //!   at most one entry, and a thread that holds its stripe and does not find it knows that there is
-//!   none. Threads hold one stripe while they wait for nothing, and only *try* to get a second.
+//!   none. Threads hold one stripe while they wait for nothing (or for one shard of the wide
+//!   structure, whose holders wait for no stripe), and only *try* to get a second.
+//! * While a snapshot is read, an entry moves only between lines that it has passed, or between
+//!   lines that it has yet to come to, so it meets every entry once.
 
 use tidegate_core::{Key, SKEW_MAX, Timestamp};
 
 use crate::entry::{Entry, Fingerprint};
 use crate::lines::{Line, Lines};
-use crate::sync::{AtomicBool, AtomicU64, Backoff, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Backoff, Mutex, Ordering, fence};
 use crate::word::Word;
 
 /// The lines, and the locks under which entries come into being.
@@ -26,6 +29,10 @@ pub(crate) struct Places {
     lines: Lines,
     stripes: Box<[Stripe]>,
     dropped: AtomicU64,
+    /// The line that a snapshot is reading, plus one; 0 while there is none.
+    reading: AtomicU64,
+    /// Held by the one snapshot that there is at a time.
+    reader: Mutex<()>,
 }
 
 /// Where a key's entry can stand.
@@ -51,7 +58,13 @@ impl Places {
 
     pub(crate) fn new(lines: usize) -> Self {
         let stripes = (0..Self::STRIPES).map(|_| Stripe::default()).collect();
-        Self { lines: Lines::zeroed(lines), stripes, dropped: AtomicU64::new(0) }
+        Self {
+            lines: Lines::zeroed(lines),
+            stripes,
+            dropped: AtomicU64::new(0),
+            reading: AtomicU64::new(0),
+            reader: Mutex::new(()),
+        }
     }
 
     pub(crate) fn lines(&self) -> &[Line] {
@@ -70,6 +83,14 @@ impl Places {
         // two are independent.
         let first = fast_range(key.as_hash() as u64, self.lines().len());
         Probe { fingerprint: Fingerprint::of(key), first }
+    }
+
+    /// Whether two keys have one entry between them: all that it knows of them is the same.
+    pub(crate) fn share_entry(&self, one: Key, other: Key) -> bool {
+        let (one, other) = (self.probe(one), self.probe(other));
+        one.fingerprint == other.fingerprint
+            && (one.first == other.first
+                || self.other_line(one.fingerprint, one.first) == other.first)
     }
 
     #[inline]
@@ -153,13 +174,30 @@ impl Places {
                 return false;
             }
             if old != Entry::FREE {
-                let stripe = &self.stripes[stripe_of(old.fingerprint())];
-                // ORDERING: published by the exchange below, which whoever misses the entry has
-                // seen.
-                stripe.forgotten.fetch_max(old.full_at() + 1, Ordering::Relaxed);
+                self.note_full(old.fingerprint(), old.full_at() + 1);
             }
             word.compare_exchange(old.0, entry.0).is_ok()
         })
+    }
+
+    /// What is left of an entry whose key has all of its quota at `now`. One whose time has passed
+    /// stays as it is: it is worth nothing, but it still tells a thread that is late that its own
+    /// clock reading is.
+    #[inline]
+    pub(crate) fn emptied(&self, old: Entry, now: u64) -> Entry {
+        if old.full_at() <= now && !old.is_spilled() {
+            return old;
+        }
+        self.note_full(old.fingerprint(), now);
+        Entry::FREE
+    }
+
+    /// Remembers when a key was full, before its entry goes.
+    fn note_full(&self, fingerprint: Fingerprint, at: u64) {
+        let stripe = &self.stripes[stripe_of(fingerprint)];
+        // ORDERING: published by the exchange that removes the entry, which whoever misses it has
+        // seen.
+        stripe.forgotten.fetch_max(at, Ordering::Relaxed);
     }
 
     /// Moves one entry of `line` to its other line, and puts the new one in its place.
@@ -176,7 +214,9 @@ impl Places {
                 return false;
             }
             let other = self.other_line(old.fingerprint(), line);
-            if other == line || !self.lines()[other].0.iter().any(|w| is_free(Entry(w.load()), now))
+            if other == line
+                || !self.lines()[other].0.iter().any(|w| is_free(Entry(w.load()), now))
+                || !self.may_move(line, other)
             {
                 return false;
             }
@@ -189,7 +229,7 @@ impl Places {
                     None => return false,
                 }
             };
-            let moved = self.exchange_by_moving(word, old, other, now, entry);
+            let moved = self.exchange_by_moving((word, line), old, other, now, entry);
             drop(held);
             moved
         })
@@ -198,7 +238,7 @@ impl Places {
     /// Both copies are locked while there are two, so nobody reads either.
     fn exchange_by_moving(
         &self,
-        word: &Word,
+        (word, line): (&Word, usize),
         old: Entry,
         other: usize,
         now: u64,
@@ -211,9 +251,58 @@ impl Places {
             unlock(word, old.locked(), old);
             return false;
         };
+        if !self.may_move(line, other) {
+            unlock(copy, old.locked(), Entry::FREE);
+            unlock(word, old.locked(), old);
+            return false;
+        }
         unlock(word, old.locked(), entry);
         unlock(copy, old.locked(), old);
         true
+    }
+
+    /// Whether a snapshot has passed both lines or will come to both. Otherwise it would miss an entry
+    /// that goes from one to the other, or have it twice.
+    fn may_move(&self, line: usize, other: usize) -> bool {
+        // ORDERING: with the fence in `read_lines`, either this sees how far the snapshot is, or the
+        // snapshot sees the locks that were set before, and waits for them.
+        fence(Ordering::SeqCst);
+        let reading = self.reading.load(Ordering::Relaxed);
+        let (least, most) = (line.min(other) as u64 + 1, line.max(other) as u64 + 1);
+        most < reading || least > reading
+    }
+
+    /// Hands out all lines for a snapshot, one after the other, while other threads go on. No entry
+    /// moves from a line that has been read to one that has not, or back.
+    pub(crate) fn read_lines<E>(
+        &self,
+        mut read: impl FnMut(&Line) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let one_at_a_time = self.reader.lock();
+        let result = self.lines().iter().zip(1..).try_for_each(|(line, number)| {
+            self.reading.store(number, Ordering::Relaxed);
+            // ORDERING: see `may_move`.
+            fence(Ordering::SeqCst);
+            read(line)
+        });
+        self.reading.store(0, Ordering::Relaxed);
+        drop(one_at_a_time);
+        result
+    }
+
+    /// Puts back an entry that a snapshot found in `line`, and says whether it was new.
+    pub(crate) fn restore(&self, line: usize, now: u64, entry: Entry) -> bool {
+        let probe = Probe { fingerprint: entry.fingerprint(), first: line };
+        let hold = self.hold(probe);
+        let Some((word, old)) = self.find(probe) else {
+            return self.place(&hold, probe, now, entry).is_some();
+        };
+        // The key was forgotten, and came back in its other line before the snapshot was there. What
+        // is further from full counts.
+        if !old.is_locked() && old.full_at() < entry.full_at() {
+            let _ = word.compare_exchange(old.0, entry.0);
+        }
+        false
     }
 
     fn place_by_dropping(&self, lines: [usize; 2], entry: Entry) -> Option<&Word> {

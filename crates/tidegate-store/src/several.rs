@@ -22,7 +22,7 @@ pub(crate) fn decide(
     request: &Request<'_>,
     decisions: &mut Vec<Decision>,
 ) -> Result<(), StoreError> {
-    let order = order_of(request.charges)?;
+    let order = order_of(table, request.charges)?;
     let mut held = [const { None }; MAX];
     let mut shards = ShardSet::default();
     for &index in &order[..request.charges.len()] {
@@ -66,20 +66,25 @@ pub(crate) fn forget(table: &Table, key: Key) {
         // Under the stripe no entry comes into being or moves, so one that is not found is not
         // there. The stripe is let go before waiting: who holds the entry may be waiting for it.
         let hold = table.places.hold(probe);
-        match table.places.find(probe) {
-            None => break,
-            Some((word, entry)) if !entry.is_locked() => {
-                if word.compare_exchange(entry.0, Entry::FREE.0).is_ok() {
-                    break;
-                }
+        let Some((word, entry)) = table.places.find(probe) else {
+            // Nobody waits for a stripe with a shard in hand, so this one is soon to be had.
+            table.wide.lock_one(key).remove(key);
+            return;
+        };
+        if entry.is_locked() {
+            drop(hold);
+            backoff.wait();
+        } else if entry.is_spilled() {
+            // Its two parts go together, or a charge that comes in between would be lost as well.
+            if word.compare_exchange(entry.0, entry.locked().0).is_ok() {
+                table.wide.lock_one(key).remove(key);
+                unlock(word, entry.locked(), Entry::FREE);
+                return;
             }
-            Some(_) => {
-                drop(hold);
-                backoff.wait();
-            }
+        } else if word.compare_exchange(entry.0, Entry::FREE.0).is_ok() {
+            return;
         }
     }
-    table.wide.lock_one(key).remove(key);
 }
 
 /// An entry that this thread has locked.
@@ -107,6 +112,8 @@ struct Outcome {
     next: Option<State>,
     /// The next state in 76 bits; `None` where it is spilled.
     entry: Option<Entry>,
+    /// The instant of the decision.
+    now: Timestamp,
 }
 
 impl Deciding<'_, '_> {
@@ -146,8 +153,8 @@ impl Deciding<'_, '_> {
             let peek = Operation::Peek { cost };
             let decision = match &self.held[index] {
                 Some(held) => {
-                    let state = self.state(held, charge, guards);
-                    charge.limit.decide(state, held.now, peek).0
+                    let (state, now) = self.state(held, charge, guards);
+                    charge.limit.decide(state, now, peek).0
                 }
                 None => self.update_wide(charge, peek, guards),
             };
@@ -162,30 +169,34 @@ impl Deciding<'_, '_> {
         refused: bool,
         guards: &mut Guards<'_>,
     ) -> Outcome {
-        let state = self.state(held, charge, guards);
+        let (state, now) = self.state(held, charge, guards);
         let operation = settled(charge.operation, refused);
-        let (decision, next) = charge.limit.decide(state, held.now, operation);
+        let (decision, next) = charge.limit.decide(state, now, operation);
         let entry = match &next {
-            None if held.old.is_spilled() => Some(Entry::FREE),
-            None => Some(held.old.emptied(self.table.since_origin(held.now))),
+            None => Some(self.table.places.emptied(held.old, self.table.since_origin(now))),
             Some(state) => pack(charge.limit, state, self.table.origin)
                 .map(|payload| Entry::new(Fingerprint::of(charge.key), payload)),
         };
-        Outcome { decision, next, entry }
+        Outcome { decision, next, entry, now }
     }
 
+    /// The state of a charge's key, and the instant at which to decide on it.
     fn state(
         &self,
         held: &Held<'_>,
         charge: &Charge<'_>,
         guards: &mut Guards<'_>,
-    ) -> Option<State> {
+    ) -> (Option<State>, Timestamp) {
         if held.old == Entry::FREE {
-            None
+            (None, held.now)
         } else if held.old.is_spilled() {
-            guards.shard(charge.key).state(charge.key).cloned()
+            let shard = guards.shard(charge.key);
+            match shard.state(charge.key) {
+                Some(state) => (Some(state.clone()), held.now),
+                None => (None, shard.starts_at(held.now)),
+            }
         } else {
-            unpack(charge.limit, held.old.payload(), self.table.origin)
+            (unpack(charge.limit, held.old.payload(), self.table.origin), held.now)
         }
     }
 
@@ -198,8 +209,8 @@ impl Deciding<'_, '_> {
     ) -> Decision {
         let new = match (outcome.entry, outcome.next) {
             (None, Some(state)) => {
-                let full_at = held.now.plus(outcome.decision.reset_after);
-                guards.shard(key).put(key, full_at, state);
+                let full_at = outcome.now.plus(outcome.decision.reset_after);
+                guards.shard(key).put(key, full_at, state, outcome.now);
                 let payload = Payload::spilled(self.table.since_origin(full_at));
                 Entry::new(Fingerprint::of(key), payload)
             }
@@ -261,15 +272,18 @@ fn lock(table: &Table, key: Key, now: Timestamp) -> Held<'_> {
     }
 }
 
-/// The charges in the order of their keys.
-fn order_of(charges: &[Charge<'_>]) -> Result<[usize; MAX], StoreError> {
+/// The charges in the order of their keys. Two keys that share an entry, as one pair in 2^64 does,
+/// count as one: a thread must not wait for an entry that it has locked itself.
+fn order_of(table: &Table, charges: &[Charge<'_>]) -> Result<[usize; MAX], StoreError> {
     if charges.len() > MAX {
         return Err(StoreError::TooManyCharges);
     }
     let mut order: [usize; MAX] = std::array::from_fn(|index| index);
     let order_used = &mut order[..charges.len()];
     order_used.sort_unstable_by_key(|&index| charges[index].key);
-    if order_used.windows(2).any(|pair| charges[pair[0]].key == charges[pair[1]].key) {
+    let shared =
+        |pair: &[usize]| table.places.share_entry(charges[pair[0]].key, charges[pair[1]].key);
+    if order_used.windows(2).any(shared) {
         return Err(StoreError::RepeatedKey);
     }
     Ok(order)

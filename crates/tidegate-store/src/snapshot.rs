@@ -51,9 +51,7 @@ impl Table {
         out.write_all(label)?;
         out.write_all(&self.origin.to_le_bytes())?;
         out.write_all(&(self.places.lines().len() as u64).to_le_bytes())?;
-        for line in self.places.lines() {
-            self.write_line(&mut out, line, now)?;
-        }
+        self.places.read_lines(|line| self.write_line(&mut out, line, now))?;
         self.write_records(&mut out, now)?;
         let checksum = out.hasher.finish();
         out.inner.write_all(&checksum.to_le_bytes())
@@ -122,9 +120,7 @@ impl Table {
             if entry.full_at() < now {
                 continue;
             }
-            let words = &self.places.lines()[line].0;
-            let placed =
-                words.iter().any(|word| word.compare_exchange(Entry::FREE.0, entry.0).is_ok());
+            let placed = self.places.restore(line, now, entry);
             taken += u64::from(placed && !entry.is_spilled());
         }
         taken
@@ -132,8 +128,8 @@ impl Table {
 
     fn take_records(&self, records: Vec<(Key, Timestamp, State)>, now: Timestamp) -> u64 {
         let live = records.into_iter().filter(|(_, full_at, _)| *full_at >= now);
-        live.map(|(key, full_at, state)| self.wide.lock_one(key).put(key, full_at, state)).count()
-            as u64
+        live.map(|(key, full_at, state)| self.wide.lock_one(key).put(key, full_at, state, now))
+            .count() as u64
     }
 }
 
@@ -225,8 +221,8 @@ impl<'a> Reader<'a> {
             }
             for _ in 0..mask.count_ones() {
                 let entry = Entry(u128::from_le_bytes(self.array()?));
-                if entry.is_locked() {
-                    return Err(SnapshotError::Damaged { what: "a locked entry" });
+                if entry.is_locked() || entry.is_nobodys() {
+                    return Err(SnapshotError::Damaged { what: "an entry that cannot be" });
                 }
                 entries.push((line, entry));
             }

@@ -3,12 +3,12 @@
 
 #[cfg(shuttle)]
 pub(crate) use shuttle::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
     thread::yield_now,
 };
 #[cfg(not(shuttle))]
 pub(crate) use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
     thread::yield_now,
 };
 

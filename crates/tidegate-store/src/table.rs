@@ -258,7 +258,10 @@ impl Table {
             let Some((word, entry)) = self.places.find(probe) else {
                 match self.decide_new(limit, probe, now, charge.operation) {
                     New::Decided(decision) => return decision,
-                    New::TryAgain => continue,
+                    New::TryAgain => {
+                        backoff.wait();
+                        continue;
+                    }
                     New::Spills => break,
                 }
             };
@@ -315,7 +318,7 @@ impl Table {
     ) -> Option<Entry> {
         match next {
             Some(state) => Some(Entry::new(old.fingerprint(), limit.pack(state, self.origin)?)),
-            None => Some(old.emptied(self.since_origin(now))),
+            None => Some(self.places.emptied(old, self.since_origin(now))),
         }
     }
 

@@ -146,11 +146,10 @@ impl Shard {
         decide: impl FnOnce(Option<State>, Timestamp) -> (Decision, Option<State>),
     ) -> Decision {
         let Some(place) = self.find(key) else {
-            let late = self.forgotten > now && self.forgotten.since(now) <= SKEW_MAX;
-            let now = if late { self.forgotten } else { now };
+            let now = self.starts_at(now);
             let (decision, next) = decide(None, now);
             if let Some(state) = next {
-                self.insert(key, now.plus(decision.reset_after), state);
+                self.insert(key, now.plus(decision.reset_after), state, now);
                 self.tidy_up(now);
             }
             return decision;
@@ -163,12 +162,19 @@ impl Shard {
             self.heap_bytes += heap_bytes_of(&state);
             record.state = state;
             record.full_at = now.plus(decision.reset_after);
-            self.keep_ceiling(0);
+            self.keep_ceiling(now);
         } else {
             self.forgotten = self.forgotten.max(now);
             self.remove_at(place);
         }
         decision
+    }
+
+    /// The instant at which a key without a record starts anew: `now`, or a little later where its
+    /// record may have been removed by a thread whose clock reading was later.
+    pub(crate) fn starts_at(&self, now: Timestamp) -> Timestamp {
+        let late = self.forgotten > now && self.forgotten.since(now) <= SKEW_MAX;
+        if late { self.forgotten } else { now }
     }
 
     /// The state of a key, as it is.
@@ -183,9 +189,9 @@ impl Shard {
     }
 
     /// Keeps a state, in place of the one the key had.
-    pub(crate) fn put(&mut self, key: Key, full_at: Timestamp, state: State) {
+    pub(crate) fn put(&mut self, key: Key, full_at: Timestamp, state: State, now: Timestamp) {
         self.remove(key);
-        self.insert(key, full_at, state);
+        self.insert(key, full_at, state, now);
     }
 
     pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
@@ -215,9 +221,9 @@ impl Shard {
         self.index.find(halves[0], same).map(|&place| place as usize)
     }
 
-    fn insert(&mut self, key: Key, full_at: Timestamp, state: State) {
+    fn insert(&mut self, key: Key, full_at: Timestamp, state: State, now: Timestamp) {
         let bytes = heap_bytes_of(&state);
-        self.keep_ceiling(bytes + size_of::<Record>());
+        self.make_room(bytes, now);
         self.heap_bytes += bytes;
         let place = self.records.len() as u32;
         let halves = halves_of(key);
@@ -251,24 +257,52 @@ impl Shard {
         self.heap_bytes -= heap_bytes_of(&record.state);
     }
 
-    /// Drops what is nearest to full until there is room for `more` bytes.
-    fn keep_ceiling(&mut self, more: usize) {
-        while !self.records.is_empty() && self.bytes_with(more) > self.bytes_max {
-            let Some(place) = self.first_turn(usize::MAX) else { break };
-            self.queue.pop();
-            self.remove_at(place);
-            self.dropped += 1;
+    /// Drops what is nearest to full until a record can be added whose state holds `heap_bytes`. One
+    /// that is larger than all of the shard stands alone in it.
+    fn make_room(&mut self, heap_bytes: usize, now: Timestamp) {
+        // Removals leave marks in the index that count as used until it is written anew.
+        let index = &self.index;
+        if index.len() == index.capacity() && index.len() < index.num_buckets() / 4 * 3 {
+            self.rebuild_index();
         }
+        while self.bytes() + self.growth_bytes() + heap_bytes > self.bytes_max
+            && self.drop_nearest(now)
+        {}
     }
 
-    fn bytes_with(&self, more: usize) -> usize {
-        // What is full is about to grow.
-        let (records, index) = (&self.records, &self.index);
-        let full = more > 0 && records.len() == records.capacity();
-        let records_growth = if full { growth(records.len()) * size_of::<Record>() } else { 0 };
-        let full = more > 0 && index.len() == index.capacity();
-        let index_growth = if full { index.allocation_size() } else { 0 };
-        self.bytes() + more + records_growth + index_growth
+    /// Drops what is nearest to full until the ceiling is kept again, after a state has grown.
+    fn keep_ceiling(&mut self, now: Timestamp) {
+        while self.bytes() > self.bytes_max && self.drop_nearest(now) {}
+    }
+
+    /// What one more record makes the lists grow by: only a full one grows.
+    fn growth_bytes(&self) -> usize {
+        let grown = |len, capacity| if len == capacity { growth(len) } else { 0 };
+        let records = grown(self.records.len(), self.records.capacity());
+        let turns = grown(self.queue.len(), self.queue.capacity());
+        let is_full = self.index.len() == self.index.capacity();
+        let index_bytes = if is_full { self.index.allocation_size() } else { 0 };
+        records * size_of::<Record>() + turns * size_of::<Turn>() + index_bytes
+    }
+
+    /// Drops the record that is nearest to full; `false` where there is none.
+    fn drop_nearest(&mut self, now: Timestamp) -> bool {
+        let Some(place) = self.first_turn(usize::MAX) else { return false };
+        self.drop_first(place, now);
+        if self.records.len() < self.records.capacity() / 2 {
+            self.give_back_memory();
+        }
+        true
+    }
+
+    /// The lists have grown for more and smaller states than there are now.
+    fn give_back_memory(&mut self) {
+        let room = self.records.len() + growth(self.records.len());
+        self.records.shrink_to(room);
+        self.rebuild_queue();
+        self.queue.shrink_to(room);
+        let (records, index_room) = (&self.records, room.min(self.index.capacity()));
+        self.index.shrink_to(index_room, |&place| records[place as usize].key[0]);
     }
 
     /// Frees a few places whose time has passed, so that the shard holds what is active.
@@ -276,14 +310,22 @@ impl Shard {
         const TURNS_MAX: usize = 2;
         for _ in 0..TURNS_MAX {
             match self.first_turn(TURNS_MAX) {
-                Some(place) if self.records[place].full_at < now => {
-                    self.forgotten = self.forgotten.max(self.records[place].full_at);
-                    self.queue.pop();
-                    self.remove_at(place);
-                }
+                Some(place) if self.records[place].full_at < now => self.drop_first(place, now),
                 _ => break,
             }
         }
+    }
+
+    /// Drops the record that is first in the queue. Only a live one counts.
+    fn drop_first(&mut self, place: usize, now: Timestamp) {
+        let full_at = self.records[place].full_at;
+        if full_at < now {
+            self.forgotten = self.forgotten.max(full_at);
+        } else {
+            self.dropped += 1;
+        }
+        self.queue.pop();
+        self.remove_at(place);
     }
 
     /// The record that is nearest to full, which is then first in the queue, after bringing at most
@@ -318,6 +360,15 @@ impl Shard {
             self.queue.reserve_exact(growth(self.queue.len()));
         }
         self.queue.push(Reverse((full_at, hash)));
+    }
+
+    fn rebuild_index(&mut self) {
+        let records = &self.records;
+        self.index.clear();
+        for (place, record) in records.iter().enumerate() {
+            let hash_of = |&place: &u32| records[place as usize].key[0];
+            self.index.insert_unique(record.key[0], place as u32, hash_of);
+        }
     }
 
     /// Leaves out the turns of records that are gone, which outnumber the others.

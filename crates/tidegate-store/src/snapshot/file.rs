@@ -24,8 +24,10 @@ impl Table {
     }
 
     fn write_draft(&self, draft: &Path, label: &Label, now: Timestamp) -> io::Result<()> {
+        // A draft that a crash left behind may have been made with other rights, or be a link.
+        let _ = fs::remove_file(draft);
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
+        options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut out = BufWriter::with_capacity(1 << 16, options.open(draft)?);
