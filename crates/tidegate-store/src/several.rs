@@ -11,7 +11,7 @@ use crate::places::unlock;
 use crate::seam::{Charge, Request, StoreError};
 use crate::sync::Backoff;
 use crate::table::{Table, fits_entry};
-use crate::wide::{Guards, ShardSet, Wide};
+use crate::wide::{Guards, ShardSet};
 use crate::word::Word;
 
 const MAX: usize = Request::CHARGES_MAX;
@@ -28,12 +28,12 @@ pub(crate) fn decide(
     for &index in &order[..request.charges.len()] {
         let charge = &request.charges[index];
         if !fits_entry(charge.limit) {
-            shards = shards.and(Wide::shard_of(charge.key));
+            shards = shards.and(table.wide.shard_of(charge.key));
             continue;
         }
         let entry = lock(table, charge.key, request.now);
         if entry.old.is_spilled() {
-            shards = shards.and(Wide::shard_of(charge.key));
+            shards = shards.and(table.wide.shard_of(charge.key));
         }
         held[index] = Some(entry);
     }
@@ -129,7 +129,7 @@ impl Deciding<'_, '_> {
             let Some(held) = &self.held[index] else { continue };
             let outcome = self.outcome(held, charge, refused, guards);
             if outcome.entry.is_none() {
-                missing = missing.and(Wide::shard_of(charge.key));
+                missing = missing.and(self.table.wide.shard_of(charge.key));
             }
             outcomes[index] = Some(outcome);
         }

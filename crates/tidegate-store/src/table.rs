@@ -56,7 +56,7 @@ impl TableConfig {
     /// The smallest part for entries. It gives a key 64 effective bits: 51 in its entry and 14 in
     /// the choice of the line, less one for there being two.
     pub const ENTRY_BYTES_MIN: usize = 1 << 20;
-    /// The smallest part for wide states: one of any size is kept in each shard.
+    /// The smallest part for wide states.
     pub const WIDE_BYTES_MIN: usize = 1 << 16;
     /// The largest part for entries, 256 GiB.
     pub const ENTRY_BYTES_MAX: usize = 1 << 38;
@@ -79,6 +79,16 @@ impl TableConfig {
         };
         let wide_bytes = wide_bytes.max(Self::WIDE_BYTES_MIN);
         Self { entry_bytes: bytes.saturating_sub(wide_bytes), wide_bytes }
+    }
+
+    /// Whether the largest state of a limit fits. One that did not would be dropped as soon as it had
+    /// grown too large, and its key never limited.
+    pub fn check(&self, limit: &Limit) -> Result<(), TableError> {
+        let (needed, most) = (state_bytes(limit), Wide::state_bytes_max(self.wide_bytes));
+        if needed > most {
+            return Err(TableError::StateTooLarge { needed, most });
+        }
+        Ok(())
     }
 }
 
@@ -370,7 +380,26 @@ pub(crate) fn fits_entry(limit: &Limit) -> bool {
     }
 }
 
-/// Why a table could not be made.
+/// What the largest state of a limit takes beside its record.
+fn state_bytes(limit: &Limit) -> usize {
+    let bytes = match limit {
+        Limit::SlidingLog(log) => {
+            // Charges that are spread evenly take most room: seven bits of the distance to a byte.
+            let distance = 2 * (log.rate().period().as_micros() / log.rate().count()).max(1);
+            log.rate().count() * u64::from(distance.ilog2() / 7 + 1) / 8 * 9
+        }
+        Limit::SlidingSlots(slots) => u64::from(slots.slots()) * 8,
+        Limit::Concurrency(concurrency) => concurrency.limit() * 40,
+        Limit::TokenBucket(_)
+        | Limit::SteppedBucket(_)
+        | Limit::LeakyBucket(_)
+        | Limit::FixedWindow(_)
+        | Limit::SlidingWindow(_) => 0,
+    };
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Why a table could not be made, or not for a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TableError {
@@ -388,6 +417,13 @@ pub enum TableError {
     WideTooSmall {
         /// The smallest, in bytes.
         min: usize,
+    },
+    /// The state of one key under a limit can grow larger than the memory for wide states allows.
+    StateTooLarge {
+        /// What it can take, in bytes.
+        needed: usize,
+        /// The most that there is for one, in bytes.
+        most: usize,
     },
     /// The processor cannot swap 128 bits in one step.
     UnsupportedProcessor,
@@ -408,6 +444,11 @@ impl fmt::Display for TableError {
                     "the memory for logs, slots and leases is too small; at least {min} bytes"
                 )
             }
+            Self::StateTooLarge { needed, most } => write!(
+                f,
+                "one key of this limit can take {needed} bytes, and there is room for {most}: \
+                 give it more memory or a smaller count"
+            ),
             Self::UnsupportedProcessor => {
                 f.write_str("this processor has no 128-bit compare-and-swap (cmpxchg16b)")
             }

@@ -25,10 +25,10 @@ pub(crate) struct Wide {
 pub(crate) struct ShardSet(u64);
 
 /// Locked shards, in the order of their numbers.
-#[derive(Default)]
 pub(crate) struct Guards<'a> {
+    wide: &'a Wide,
     set: ShardSet,
-    guards: Vec<MutexGuard<'a, Shard>>,
+    locked: Vec<MutexGuard<'a, Shard>>,
 }
 
 /// Part of the keys, with part of the bytes.
@@ -63,31 +63,45 @@ pub(crate) struct Record {
 type Turn = (Timestamp, u64);
 
 impl Wide {
-    const SHARDS: usize = 64;
+    /// Enough that threads hardly ever meet at one. They are numbered by the bits of a [`ShardSet`].
+    const SHARDS_MAX: usize = 64;
+    /// What a shard has at least, where there is so much: a large state must fit one.
+    const SHARD_BYTES: usize = 1 << 20;
 
     pub(crate) fn new(bytes_max: usize) -> Self {
-        let shard = || Mutex::new(Shard::new(bytes_max / Self::SHARDS));
-        Self { shards: (0..Self::SHARDS).map(|_| shard()).collect() }
+        let count = Self::shard_count(bytes_max);
+        let shard = || Mutex::new(Shard::new(bytes_max / count));
+        Self { shards: (0..count).map(|_| shard()).collect() }
     }
 
-    pub(crate) fn shard_of(key: Key) -> ShardSet {
-        ShardSet(1 << Self::index_of(key))
+    /// The most that one state can take where all of them may take `bytes_max`.
+    pub(crate) fn state_bytes_max(bytes_max: usize) -> usize {
+        // A state is grown beside the old one, and a record and its turn come with it.
+        bytes_max / Self::shard_count(bytes_max) / 2
     }
 
-    fn index_of(key: Key) -> usize {
+    fn shard_count(bytes_max: usize) -> usize {
+        (bytes_max / Self::SHARD_BYTES).clamp(1, Self::SHARDS_MAX)
+    }
+
+    pub(crate) fn shard_of(&self, key: Key) -> ShardSet {
+        ShardSet(1 << self.index_of(key))
+    }
+
+    fn index_of(&self, key: Key) -> usize {
         // The top bits of the low half; the table inside a shard is hashed by the high half.
-        (key.as_hash() as u64 >> 58) as usize % Self::SHARDS
+        (key.as_hash() as u64 >> 58) as usize % self.shards.len()
     }
 
     /// Locks a set of shards, in the order of their numbers, so that no two threads wait for each
     /// other.
     pub(crate) fn lock(&self, set: ShardSet) -> Guards<'_> {
-        let chosen = (0..Self::SHARDS).filter(|index| set.0 & (1 << index) != 0);
-        Guards { set, guards: chosen.map(|index| self.shards[index].lock()).collect() }
+        let chosen = (0..self.shards.len()).filter(|index| set.0 & (1 << index) != 0);
+        Guards { wide: self, set, locked: chosen.map(|index| self.shards[index].lock()).collect() }
     }
 
     pub(crate) fn lock_one(&self, key: Key) -> MutexGuard<'_, Shard> {
-        self.shards[Self::index_of(key)].lock()
+        self.shards[self.index_of(key)].lock()
     }
 
     pub(crate) fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
@@ -113,9 +127,9 @@ impl Guards<'_> {
 
     /// The locked shard of a key. The set that was locked must hold it.
     pub(crate) fn shard(&mut self, key: Key) -> &mut Shard {
-        let bit = Wide::shard_of(key).0;
+        let bit = self.wide.shard_of(key).0;
         let before = (self.set.0 & (bit - 1)).count_ones() as usize;
-        &mut self.guards[before]
+        &mut self.locked[before]
     }
 }
 

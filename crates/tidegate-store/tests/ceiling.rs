@@ -89,7 +89,7 @@ fn a_flood_of_new_keys_stays_below_the_ceiling() {
 fn logs_that_grow_stay_below_the_ceiling(config: TableConfig) {
     let limit = log(2_000, Span::HOUR);
     keeps_its_ceiling("logs that grow", config, |table| {
-        for round in 0..200 {
+        for round in 0..400 {
             for number in 0..10_000 {
                 let now = later(START, round * 1_000_003 + number);
                 assert!(takes(table, &limit, key(number), now, 1));

@@ -140,6 +140,9 @@ impl<C: Clock> LimiterBuilder<C> {
         }
         let hasher = KeyHasher::new(&secret);
         let config = TableConfig::for_limits(self.memory_bytes, &self.limits);
+        for limit in &self.limits {
+            config.check(limit).map_err(BuildError::Memory)?;
+        }
         let table = Table::new(config, self.clock.now()).map_err(BuildError::Memory)?;
         let label = if self.secret.is_some() { fingerprint_of(&secret) } else { label(&secret) };
         let limits = salted(self.limits, &hasher);

@@ -215,6 +215,23 @@ fn mistakes_are_named() {
     assert!(matches!(small, Err(BuildError::Memory(_))), "{small:?}");
 }
 
+#[test]
+fn a_limit_whose_states_outgrow_the_memory_is_refused() {
+    let built = |text: &str, memory_bytes| {
+        Limiter::builder().limit(text).memory_bytes(memory_bytes).clock(clock()).build()
+    };
+    let error = built("1_000_000/hour sliding-log", 16 << 20).unwrap_err().to_string();
+    assert!(error.contains("bytes") && error.contains("more memory"), "{error}");
+    assert!(built("1_000_000 at once", 16 << 20).is_err());
+    // The largest that is not refused is really limited.
+    let limiter = built("100_000/hour sliding-log", 16 << 20).unwrap();
+    for _ in 0..100_000 {
+        assert!(limiter.check("ann").is_allowed());
+    }
+    assert!(!limiter.check("ann").is_allowed());
+    assert_eq!(limiter.stats().dropped, 0);
+}
+
 proptest! {
     #[test]
     fn no_input_makes_the_library_panic(
