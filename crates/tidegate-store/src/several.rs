@@ -14,15 +14,29 @@ use crate::table::{Table, fits_entry};
 use crate::wide::{Guards, ShardSet};
 use crate::word::Word;
 
-const MAX: usize = Request::CHARGES_MAX;
-
 /// Decides a request of any number of charges and appends its decisions.
 pub(crate) fn decide(
     table: &Table,
     request: &Request<'_>,
     decisions: &mut Vec<Decision>,
 ) -> Result<(), StoreError> {
-    let order = order_of(table, request.charges)?;
+    // Room for a few is set up much faster than room for all that there can be.
+    match request.charges.len() {
+        0..=2 => decide_up_to::<2>(table, request, decisions),
+        3..=4 => decide_up_to::<4>(table, request, decisions),
+        5..=Request::CHARGES_MAX => {
+            decide_up_to::<{ Request::CHARGES_MAX }>(table, request, decisions)
+        }
+        _ => Err(StoreError::TooManyCharges),
+    }
+}
+
+fn decide_up_to<const MAX: usize>(
+    table: &Table,
+    request: &Request<'_>,
+    decisions: &mut Vec<Decision>,
+) -> Result<(), StoreError> {
+    let order = order_of::<MAX>(table, request.charges)?;
     let mut held = [const { None }; MAX];
     let mut shards = ShardSet::default();
     for &index in &order[..request.charges.len()] {
@@ -100,7 +114,7 @@ struct Held<'t> {
 /// Shards that are needed as well.
 struct Spills(ShardSet);
 
-struct Deciding<'a, 't> {
+struct Deciding<'a, 't, const MAX: usize> {
     table: &'t Table,
     request: &'a Request<'a>,
     held: &'a [Option<Held<'t>>; MAX],
@@ -116,7 +130,7 @@ struct Outcome {
     now: Timestamp,
 }
 
-impl Deciding<'_, '_> {
+impl<const MAX: usize> Deciding<'_, '_, MAX> {
     fn run(
         &mut self,
         guards: &mut Guards<'_>,
@@ -274,10 +288,10 @@ fn lock(table: &Table, key: Key, now: Timestamp) -> Held<'_> {
 
 /// The charges in the order of their keys. Two keys that share an entry, as one pair in 2^64 does,
 /// count as one: a thread must not wait for an entry that it has locked itself.
-fn order_of(table: &Table, charges: &[Charge<'_>]) -> Result<[usize; MAX], StoreError> {
-    if charges.len() > MAX {
-        return Err(StoreError::TooManyCharges);
-    }
+fn order_of<const MAX: usize>(
+    table: &Table,
+    charges: &[Charge<'_>],
+) -> Result<[usize; MAX], StoreError> {
     let mut order: [usize; MAX] = std::array::from_fn(|index| index);
     let order_used = &mut order[..charges.len()];
     order_used.sort_unstable_by_key(|&index| charges[index].key);
