@@ -11,8 +11,8 @@
 //! longer at `a + period`, so a window is `[t, t + period)`.
 //!
 //! A call that arrives late, with a time a little before that of a call before it, is answered and
-//! charged at the time of that one. A refund must name the tick of the charge; a late call's refund may
-//! therefore find nothing, which errs towards denial.
+//! charged at the time of that one. So a refund takes from the first entry that is no earlier than the
+//! time it names and no more than [`SKEW_MAX`] later: the one it means, or one that leaves sooner.
 
 mod log;
 pub(crate) mod varint;
@@ -69,7 +69,9 @@ impl SlidingLog {
                 ALLOW
             }
             Operation::Refund { cost, taken_at } => {
-                log = log.and_then(|log| log.refunded(taken_at.min(at), cost));
+                if at.since(taken_at) < self.rate.period() {
+                    log = log.and_then(|log| log.refunded(taken_at.min(at), cost));
+                }
                 ALLOW
             }
             Operation::Release { .. } => ALLOW,
@@ -226,15 +228,16 @@ mod tests {
     }
 
     #[test]
-    fn a_refund_gives_back_what_was_charged_at_that_tick_and_no_more() {
+    fn a_refund_takes_from_the_first_charge_that_it_can_mean_and_no_more() {
         let limit = limit(5, Span::SECOND);
         let at = Timestamp::from_micros;
         let refund = |cost, taken_at| Operation::Refund { cost, taken_at };
         let (_, log) = limit.decide(None, at(1), Operation::Take { cost: 2 });
         let (_, log) = limit.decide(log, at(2), Operation::Take { cost: 2 });
-        let (elsewhere, log) = limit.decide(log, at(3), refund(4, at(0)));
-        assert_eq!(elsewhere.remaining, 1);
-        let (first, log) = limit.decide(log, at(3), refund(4, at(1)));
+        let (nothing, log) = limit.decide(log, at(3), refund(4, at(3)));
+        assert_eq!(nothing.remaining, 1, "nothing has been charged since");
+        // The call read the clock at 0 and came late, so it was charged at 1.
+        let (first, log) = limit.decide(log, at(3), refund(4, at(0)));
         assert_eq!(first.remaining, 3);
         let (second, log) = limit.decide(log, at(3), refund(1, at(2)));
         assert_eq!(second.remaining, 4);

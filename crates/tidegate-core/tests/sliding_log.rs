@@ -61,12 +61,16 @@ impl Model {
 
     fn refund(&mut self, now: u128, cost: u64, taken_at: Timestamp) {
         let taken_at = u128::from(taken_at.as_micros()).min(now);
+        let late = u128::from(SKEW_MAX.as_micros());
+        // The first tick at which it can have been charged: then, or later by a call that came late.
+        let counted = self.charges.iter().filter(|(at, cost)| *cost > 0 && now < at + self.period);
+        let meant =
+            counted.map(|(at, _)| *at).filter(|at| (taken_at..=taken_at + late).contains(at));
+        let Some(tick) = meant.min().filter(|_| now < taken_at + self.period) else { return };
         let mut back = u128::from(cost);
-        for (at, cost) in &mut self.charges {
-            if *at == taken_at && now < taken_at + self.period {
-                let part = back.min(*cost);
-                (*cost, back) = (*cost - part, back - part);
-            }
+        for (_, cost) in self.charges.iter_mut().filter(|(at, _)| *at == tick) {
+            let part = back.min(*cost);
+            (*cost, back) = (*cost - part, back - part);
         }
     }
 

@@ -70,6 +70,8 @@ impl Fingerprint {
 
 impl Entry {
     pub(crate) const FREE: Self = Self(0);
+    /// The last time that an entry can say, some 35 years after the origin.
+    pub(crate) const TIME_MAX: u64 = (1 << MICROS_BITS) - 1;
 
     #[inline]
     pub(crate) fn new(fingerprint: Fingerprint, payload: Payload) -> Self {
@@ -207,7 +209,7 @@ impl Payload {
     /// What an entry keeps of a state that lives in the wide structure: until when it matters, or
     /// the end of what 50 bits can say, where that is sooner.
     pub(crate) fn spilled(full_at: u64) -> Self {
-        let full_at = full_at.min((1 << MICROS_BITS) - 1);
+        let full_at = full_at.min(Entry::TIME_MAX);
         Self(FORMAT_SPILLED << FORMAT_SHIFT | u128::from(full_at) << PART_BITS)
     }
 }

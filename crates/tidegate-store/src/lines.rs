@@ -16,11 +16,9 @@ impl Line {
 pub(crate) struct Lines(imp::Block);
 
 impl Lines {
-    /// # Panics
-    ///
-    /// Where the memory is not to be had, as any allocation does.
-    pub(crate) fn zeroed(count: usize) -> Self {
-        Self(imp::Block::zeroed(count))
+    /// So many lines; `None` where the memory is not to be had.
+    pub(crate) fn zeroed(count: usize) -> Option<Self> {
+        imp::Block::zeroed(count).map(Self)
     }
 
     #[inline]
@@ -44,7 +42,7 @@ impl Lines {
 
 #[cfg(all(target_os = "linux", not(miri), not(shuttle)))]
 mod imp {
-    use std::alloc::{Layout, handle_alloc_error};
+    use std::alloc::Layout;
     use std::ptr::NonNull;
 
     use super::Line;
@@ -71,8 +69,8 @@ mod imp {
     unsafe impl Sync for Block {}
 
     impl Block {
-        pub(super) fn zeroed(count: usize) -> Self {
-            let lines = Layout::array::<Line>(count.max(1)).expect("a table size that was checked");
+        pub(super) fn zeroed(count: usize) -> Option<Self> {
+            let lines = Layout::array::<Line>(count.max(1)).ok()?;
             let huge = lines.size() >= HUGE_FROM_BYTES;
             let mapping_bytes = lines.size() + if huge { HUGE_PAGE_BYTES } else { 0 };
             // SAFETY: a new private mapping at an address of the kernel's choice.
@@ -86,8 +84,10 @@ mod imp {
                     0,
                 )
             };
-            let mapped = if mapping == libc::MAP_FAILED { None } else { NonNull::new(mapping) };
-            let Some(mapping) = mapped else { handle_alloc_error(lines) };
+            if mapping == libc::MAP_FAILED {
+                return None;
+            }
+            let mapping = NonNull::new(mapping)?;
             let slack = if huge { mapping.as_ptr().align_offset(HUGE_PAGE_BYTES) } else { 0 };
             // SAFETY: `slack` is below one huge page, which the mapping is longer than the lines.
             let start = unsafe { mapping.byte_add(slack) };
@@ -95,7 +95,7 @@ mod imp {
                 // SAFETY: the range is ours and page-aligned. It is advice: an error changes nothing.
                 unsafe { libc::madvise(start.as_ptr(), lines.size(), libc::MADV_HUGEPAGE) };
             }
-            Self { mapping, mapping_bytes, start: start.cast(), count }
+            Some(Self { mapping, mapping_bytes, start: start.cast(), count })
         }
 
         #[inline]
@@ -121,8 +121,8 @@ mod imp {
     pub(super) struct Block(Box<[Line]>);
 
     impl Block {
-        pub(super) fn zeroed(count: usize) -> Self {
-            Self((0..count).map(|_| Line::default()).collect())
+        pub(super) fn zeroed(count: usize) -> Option<Self> {
+            Some(Self((0..count).map(|_| Line::default()).collect()))
         }
 
         #[inline]

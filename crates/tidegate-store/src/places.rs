@@ -20,7 +20,7 @@ use tidegate_core::{Key, SKEW_MAX, Timestamp};
 
 use crate::entry::{Entry, Fingerprint};
 use crate::lines::{Line, Lines};
-use crate::sync::{AtomicBool, AtomicU64, Backoff, Mutex, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicU64, Backoff, Mutex, MutexGuard, Ordering, fence};
 use crate::word::Word;
 
 /// The lines, and the locks under which entries come into being.
@@ -56,15 +56,16 @@ impl Places {
     /// Enough that threads hardly ever meet at one, few enough to stay in the cache.
     const STRIPES: usize = if cfg!(shuttle) { 4 } else { 256 };
 
-    pub(crate) fn new(lines: usize) -> Self {
+    /// Places in so many lines; `None` where there is no memory for them.
+    pub(crate) fn new(lines: usize) -> Option<Self> {
         let stripes = (0..Self::STRIPES).map(|_| Stripe::default()).collect();
-        Self {
-            lines: Lines::zeroed(lines),
+        Some(Self {
+            lines: Lines::zeroed(lines)?,
             stripes,
             dropped: AtomicU64::new(0),
             reading: AtomicU64::new(0),
             reader: Mutex::new(()),
-        }
+        })
     }
 
     pub(crate) fn lines(&self) -> &[Line] {
@@ -264,7 +265,7 @@ impl Places {
     /// Whether a snapshot has passed both lines or will come to both. Otherwise it would miss an entry
     /// that goes from one to the other, or have it twice.
     fn may_move(&self, line: usize, other: usize) -> bool {
-        // ORDERING: with the fence in `read_lines`, either this sees how far the snapshot is, or the
+        // ORDERING: with the fence in `Reading::lines`, either this sees how far the snapshot is, or the
         // snapshot sees the locks that were set before, and waits for them.
         fence(Ordering::SeqCst);
         let reading = self.reading.load(Ordering::Relaxed);
@@ -272,27 +273,29 @@ impl Places {
         most < reading || least > reading
     }
 
-    /// Hands out all lines for a snapshot, one after the other, while other threads go on. No entry
-    /// moves from a line that has been read to one that has not, or back.
-    pub(crate) fn read_lines<E>(
-        &self,
-        mut read: impl FnMut(&Line) -> Result<(), E>,
-    ) -> Result<(), E> {
+    /// Begins a snapshot, the only one at a time. Other threads go on, but until it ends no entry moves
+    /// from a line that has been read to one that has not, or back, and none comes back to its entry
+    /// that has been spilled.
+    pub(crate) fn begin_reading(&self) -> Reading<'_> {
         let one_at_a_time = self.reader.lock();
-        let result = self.lines().iter().zip(1..).try_for_each(|(line, number)| {
-            self.reading.store(number, Ordering::Relaxed);
-            // ORDERING: see `may_move`.
-            fence(Ordering::SeqCst);
-            read(line)
-        });
-        self.reading.store(0, Ordering::Relaxed);
-        drop(one_at_a_time);
-        result
+        self.reading.store(1, Ordering::Relaxed);
+        Reading { places: self, _one_at_a_time: one_at_a_time }
     }
 
-    /// Puts back an entry that a snapshot found in `line`, and says whether it was new.
-    pub(crate) fn restore(&self, line: usize, now: u64, entry: Entry) -> bool {
-        let probe = Probe { fingerprint: entry.fingerprint(), first: line };
+    /// Whether a snapshot may have met an entry that this thread has locked before it was.
+    pub(crate) fn is_being_read(&self) -> bool {
+        // ORDERING: as in `may_move`.
+        fence(Ordering::SeqCst);
+        self.reading.load(Ordering::Relaxed) != 0
+    }
+
+    /// Where an entry can stand that a snapshot found in `line`.
+    pub(crate) fn probe_at(line: usize, entry: Entry) -> Probe {
+        Probe { fingerprint: entry.fingerprint(), first: line }
+    }
+
+    /// Puts back an entry of a snapshot, and says whether it was new.
+    pub(crate) fn restore(&self, probe: Probe, now: u64, entry: Entry) -> bool {
         let hold = self.hold(probe);
         let Some((word, old)) = self.find(probe) else {
             return self.place(&hold, probe, now, entry).is_some();
@@ -316,6 +319,30 @@ impl Places {
         // ORDERING: a statistic.
         self.dropped.fetch_add(1, Ordering::Relaxed);
         Some(word)
+    }
+}
+
+/// A snapshot that is being made.
+pub(crate) struct Reading<'a> {
+    places: &'a Places,
+    _one_at_a_time: MutexGuard<'a, ()>,
+}
+
+impl Reading<'_> {
+    /// All lines, one after the other.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.places.lines().iter().zip(1..).map(|(line, number)| {
+            self.places.reading.store(number, Ordering::Relaxed);
+            // ORDERING: see `may_move`.
+            fence(Ordering::SeqCst);
+            line
+        })
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.places.reading.store(0, Ordering::Relaxed);
     }
 }
 

@@ -188,6 +188,8 @@ impl<const MAX: usize> Deciding<'_, '_, MAX> {
         let (decision, next) = charge.limit.decide(state, now, operation);
         let entry = match &next {
             None => Some(self.table.places.emptied(held.old, self.table.since_origin(now))),
+            // A snapshot that has written the entry as spilled has yet to come to its record.
+            Some(_) if held.old.is_spilled() && self.table.places.is_being_read() => None,
             Some(state) => pack(charge.limit, state, self.table.origin)
                 .map(|payload| Entry::new(Fingerprint::of(charge.key), payload)),
         };

@@ -24,10 +24,13 @@ use std::io::{self, Write};
 use siphasher::sip::SipHasher24;
 use tidegate_core::{Key, State, Timestamp};
 
-use crate::entry::Entry;
+use crate::entry::{Entry, Fingerprint, Payload};
 use crate::lines::Line;
+use crate::places::Places;
 use crate::sync::Backoff;
 use crate::table::Table;
+
+pub use file::read_file;
 
 /// What a caller needs to know of a snapshot to be able to use it: the secret of its keys, say, or
 /// something to recognise that secret by.
@@ -51,8 +54,12 @@ impl Table {
         out.write_all(label)?;
         out.write_all(&self.origin.to_le_bytes())?;
         out.write_all(&(self.places.lines().len() as u64).to_le_bytes())?;
-        self.places.read_lines(|line| self.write_line(&mut out, line, now))?;
+        let reading = self.places.begin_reading();
+        for line in reading.lines() {
+            self.write_line(&mut out, line, now)?;
+        }
         self.write_records(&mut out, now)?;
+        drop(reading);
         let checksum = out.hasher.finish();
         out.inner.write_all(&checksum.to_le_bytes())
     }
@@ -120,16 +127,32 @@ impl Table {
             if entry.full_at() < now {
                 continue;
             }
-            let placed = self.places.restore(line, now, entry);
-            taken += u64::from(placed && !entry.is_spilled());
+            // The entries of spilled states follow from their records.
+            if !entry.is_spilled() {
+                taken += u64::from(self.places.restore(Places::probe_at(line, entry), now, entry));
+            }
         }
         taken
     }
 
     fn take_records(&self, records: Vec<(Key, Timestamp, State)>, now: Timestamp) -> u64 {
-        let live = records.into_iter().filter(|(_, full_at, _)| *full_at >= now);
-        live.map(|(key, full_at, state)| self.wide.lock_one(key).put(key, full_at, state, now))
-            .count() as u64
+        let mut taken = 0;
+        for (key, full_at, state) in records {
+            if full_at < now {
+                continue;
+            }
+            let is_new = match state {
+                State::Slots(_) | State::Log(_) | State::Leases(_) => true,
+                State::Bucket(_) | State::Steps(_) | State::Window(_) | State::Counters(_) => {
+                    let payload = Payload::spilled(self.since_origin(full_at));
+                    let entry = Entry::new(Fingerprint::of(key), payload);
+                    self.places.restore(self.places.probe(key), self.since_origin(now), entry)
+                }
+            };
+            self.wide.lock_one(key).put(key, full_at, state, now);
+            taken += u64::from(is_new);
+        }
+        taken
     }
 }
 
@@ -274,6 +297,11 @@ pub enum SnapshotError {
         /// The lines that the table has.
         expected: u64,
     },
+    /// It is longer than one of a table of this size can be.
+    TooLarge {
+        /// The longest, in bytes.
+        max: u64,
+    },
     /// It was cut short, or changed.
     Damaged {
         /// Where that showed.
@@ -297,6 +325,10 @@ impl fmt::Display for SnapshotError {
                  has changed",
                 found.saturating_mul(size_of::<Line>() as u64),
                 expected.saturating_mul(size_of::<Line>() as u64),
+            ),
+            Self::TooLarge { max } => write!(
+                f,
+                "the state file is longer than {max} bytes: it is not one, or of a larger table"
             ),
             Self::Damaged { what } => write!(f, "the state file is damaged: {what}"),
         }

@@ -1,6 +1,6 @@
 //! The in-memory store: a table of entries in cache lines, and a wide structure for what does not
 //! fit. One limit with a state that fits is one line and one compare-and-swap; everything else goes
-//! through [`several`](crate::several).
+//! through `several`.
 
 use std::fmt;
 
@@ -112,17 +112,18 @@ impl Table {
             return Err(TableError::UnsupportedProcessor);
         }
         let lines = config.entry_bytes / size_of::<Line>();
-        Ok(Self::with_lines(lines, config, now))
+        Self::with_lines(lines, config, now)
     }
 
-    pub(crate) fn with_lines(lines: usize, config: TableConfig, now: Timestamp) -> Self {
+    fn with_lines(lines: usize, config: TableConfig, now: Timestamp) -> Result<Self, TableError> {
         let past = now.minus(Self::PAST).as_micros();
-        Self {
-            places: Places::new(lines),
+        let no_memory = TableError::NoMemory { bytes: config.entry_bytes };
+        Ok(Self {
+            places: Places::new(lines).ok_or(no_memory)?,
             wide: Wide::new(config.wide_bytes),
             origin: past - past % Span::SECOND.as_micros(),
             config,
-        }
+        })
     }
 
     /// A table that is smaller than any of use, so that few keys already meet in its lines.
@@ -130,7 +131,7 @@ impl Table {
     #[doc(hidden)]
     pub fn with_few_lines(lines: usize, wide_bytes: usize, now: Timestamp) -> Self {
         let config = TableConfig { entry_bytes: lines * 16 * Line::WORDS, wide_bytes };
-        Self::with_lines(lines, config, now)
+        Self::with_lines(lines, config, now).expect("a few lines")
     }
 
     /// How large the table was made.
@@ -223,9 +224,11 @@ impl Table {
         })
     }
 
+    /// A time as entries have it. One beyond what they can say is their last: an entry that lies as
+    /// far ahead is then still alive, as it must be.
     #[inline]
     pub(crate) fn since_origin(&self, now: Timestamp) -> u64 {
-        now.as_micros().saturating_sub(self.origin)
+        now.as_micros().saturating_sub(self.origin).min(Entry::TIME_MAX)
     }
 
     /// The fast path: an entry in its first line, one swap. It is a straight line, so that nothing has
@@ -425,6 +428,11 @@ pub enum TableError {
         /// The most that there is for one, in bytes.
         most: usize,
     },
+    /// The operating system did not give the memory for entries.
+    NoMemory {
+        /// How much was asked for, in bytes.
+        bytes: usize,
+    },
     /// The processor cannot swap 128 bits in one step.
     UnsupportedProcessor,
 }
@@ -449,6 +457,9 @@ impl fmt::Display for TableError {
                 "one key of this limit can take {needed} bytes, and there is room for {most}: \
                  give it more memory or a smaller count"
             ),
+            Self::NoMemory { bytes } => {
+                write!(f, "the operating system did not give {bytes} bytes for entries")
+            }
             Self::UnsupportedProcessor => {
                 f.write_str("this processor has no 128-bit compare-and-swap (cmpxchg16b)")
             }

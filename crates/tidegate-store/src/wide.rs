@@ -90,7 +90,7 @@ impl Wide {
 
     fn index_of(&self, key: Key) -> usize {
         // The top bits of the low half; the table inside a shard is hashed by the high half.
-        (key.as_hash() as u64 >> 58) as usize % self.shards.len()
+        (((key.as_hash() as u64 >> 32) * self.shards.len() as u64) >> 32) as usize
     }
 
     /// Locks a set of shards, in the order of their numbers, so that no two threads wait for each

@@ -64,7 +64,7 @@ mod imp {
                     word = in(reg) self.0.get(),
                     half = lateout(reg) half,
                     offset = const OFFSET,
-                    options(nostack, preserves_flags, readonly),
+                    options(nostack, preserves_flags),
                 );
             }
             half
@@ -80,7 +80,7 @@ mod imp {
                     "movdqa {value}, xmmword ptr [{word}]",
                     word = in(reg) self.0.get(),
                     value = lateout(xmm_reg) value,
-                    options(nostack, preserves_flags, readonly),
+                    options(nostack, preserves_flags),
                 );
             }
             // SAFETY: both are 16 bytes without invalid values.

@@ -371,6 +371,33 @@ fn a_snapshot_has_every_key_once_while_others_are_inserted_and_moved() {
     }
 }
 
+#[test]
+fn a_snapshot_has_a_key_whose_state_spills_and_comes_back_meanwhile() {
+    check(|| {
+        let (table, key) = (table(2), key(1));
+        assert!(takes(&table, &huge(), key, START, 1));
+        let file = Arc::new(shuttle::sync::Mutex::new(Vec::new()));
+        let written = Arc::clone(&file);
+        let threads = vec![
+            with(&table, move |table| {
+                table.write_snapshot(&mut *written.lock().unwrap(), &LABEL, START).unwrap();
+            }),
+            with(&table, move |table| {
+                let spilling = 1 << 39;
+                for _ in 0..2 {
+                    assert!(takes(table, &huge(), key, START, spilling));
+                    let refund = Operation::Refund { cost: spilling, taken_at: START };
+                    let _ = one(table, &huge(), key, START, refund);
+                }
+            }),
+        ];
+        together(threads);
+        let restored = Table::with_few_lines(2, 1 << 16, START);
+        restored.read_snapshot(&file.lock().unwrap(), &LABEL, START).unwrap();
+        assert_ne!(left(&restored, &huge(), key, START), 1 << 40, "it starts anew");
+    });
+}
+
 fn snapshot_while_entries_leave(line: u64) {
     let table = table(2);
     let movable: Vec<_> = keys_in(line, true).take(4).collect();

@@ -1,7 +1,6 @@
 //! Putting a limiter together.
 
 use std::fmt;
-use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::Path;
@@ -9,7 +8,7 @@ use std::path::Path;
 use tidegate_core::Limit;
 use tidegate_rules::identity::{KeyHasher, SECRET_BYTES};
 use tidegate_rules::{ParseLimitError, parse_limit};
-use tidegate_store::snapshot::{Label, SnapshotError, label_of};
+use tidegate_store::snapshot::{Label, SnapshotError, label_of, read_file};
 use tidegate_store::{Request, Table, TableConfig, TableError};
 
 use crate::limiter::Salted;
@@ -75,8 +74,8 @@ impl<C: Clock> LimiterBuilder<C> {
         self
     }
 
-    /// The ceiling of the memory that keys take, at least 2 MiB: 24 bytes for each key that is active
-    /// at the same time, and more for logs, slots and concurrency limits.
+    /// The ceiling of the memory that keys take, a little more than 1 MiB at least: 24 bytes for each
+    /// key that is active at the same time, and more for logs, slots and concurrency limits.
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.memory_bytes = bytes;
         self
@@ -105,14 +104,13 @@ impl<C: Clock> LimiterBuilder<C> {
     /// A file that is damaged, foreign, of another secret or of another memory size is refused and
     /// the limiter starts empty: a bad file is no reason not to start.
     pub fn build_from(self, path: impl AsRef<Path>) -> Result<(Limiter<C>, Restored), BuildError> {
-        let bytes = match fs::read(path) {
+        let config = TableConfig::for_limits(self.memory_bytes, &self.limits);
+        let bytes = match read_file(path.as_ref(), config) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(SnapshotError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok((self.build()?, Restored::Nothing));
             }
-            Err(error) => {
-                return Ok((self.build()?, Restored::Refused(SnapshotError::Io(error))));
-            }
+            Err(error) => return Ok((self.build()?, Restored::Refused(error))),
         };
         let kept = label_of(&bytes).ok().and_then(|label| secret_in(&label));
         let secret = self.secret.or(kept).unwrap_or_else(random_secret);

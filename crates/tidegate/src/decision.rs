@@ -9,7 +9,7 @@ use tidegate_core::{self as core, LeaseId, Span, Timestamp, Verdict};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a decision that nobody reads limits nothing"]
 pub struct Decision {
-    /// With the longest delay of all limits, where it is allowed.
+    /// With the longest delay of all limits and the first lease, where it is allowed.
     binding: core::Decision,
     index: usize,
     at: Timestamp,
@@ -33,6 +33,8 @@ impl Decision {
         let mut binding = decisions[index];
         if binding.is_allowed() {
             binding.verdict = Verdict::Allow { delay };
+            // Whoever is allowed has to give the place back, whichever limit binds.
+            binding.lease = decisions.iter().find_map(|decision| decision.lease);
         }
         Self { binding, index, at }
     }
@@ -84,7 +86,8 @@ impl Decision {
         self.at
     }
 
-    /// The lease of the binding limit, where that is a concurrency limit.
+    /// The lease of the limiter's concurrency limit, where it has one. With more than one of them, use
+    /// [`acquire`](crate::Limiter::acquire), which keeps all leases.
     pub const fn lease(&self) -> Option<LeaseId> {
         self.binding.lease
     }

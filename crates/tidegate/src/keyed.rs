@@ -1,6 +1,8 @@
 //! What can be counted by: a name, some bytes, an address, a list of attributes.
 
-use std::net::IpAddr;
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use tidegate_rules::identity::{KeyHasher, Subject};
 
@@ -21,12 +23,19 @@ impl Keyed for str {
     }
 }
 
-impl Keyed for String {
-    #[inline]
-    fn subject(&self, hasher: &KeyHasher) -> Subject {
-        hasher.bytes(self.as_bytes())
-    }
+/// Counted as what they hold.
+macro_rules! keyed_as_inner {
+    ($($owner:ty),+) => {$(
+        impl Keyed for $owner {
+            #[inline]
+            fn subject(&self, hasher: &KeyHasher) -> Subject {
+                (**self).subject(hasher)
+            }
+        }
+    )+};
 }
+
+keyed_as_inner!(String, Box<str>, Arc<str>, Cow<'_, str>, Vec<u8>);
 
 impl Keyed for [u8] {
     #[inline]
@@ -58,6 +67,28 @@ impl Keyed for IpAddr {
             Self::V4(address) => hasher.bytes(&address.octets()),
             Self::V6(address) => hasher.bytes(&address.octets()),
         }
+    }
+}
+
+impl Keyed for Ipv4Addr {
+    #[inline]
+    fn subject(&self, hasher: &KeyHasher) -> Subject {
+        IpAddr::from(*self).subject(hasher)
+    }
+}
+
+impl Keyed for Ipv6Addr {
+    /// As [`IpAddr`] is counted.
+    #[inline]
+    fn subject(&self, hasher: &KeyHasher) -> Subject {
+        IpAddr::from(*self).subject(hasher)
+    }
+}
+
+impl<N: AsRef<str>, V: AsRef<[u8]>> Keyed for Vec<(N, V)> {
+    #[inline]
+    fn subject(&self, hasher: &KeyHasher) -> Subject {
+        self.as_slice().subject(hasher)
     }
 }
 

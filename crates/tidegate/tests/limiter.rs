@@ -211,8 +211,95 @@ fn mistakes_are_named() {
         many = many.limit("1/s");
     }
     assert!(matches!(many.build(), Err(BuildError::TooManyLimits { max: 16 })));
+    let huge = Limiter::builder().limit("1/s").memory_bytes(usize::MAX).build();
+    assert!(matches!(huge, Err(BuildError::Memory(_))), "{huge:?}");
     let small = Limiter::builder().limit("1/s").memory_bytes(1000).build();
     assert!(matches!(small, Err(BuildError::Memory(_))), "{small:?}");
+}
+
+#[test]
+fn a_clock_that_jumps_by_sixty_years_leaves_every_limit_in_force() {
+    let clock = ManualClock::new();
+    let folder = TempFolder::new("jumps");
+    let path = folder.path("state");
+    for text in EVERY_ALGORITHM {
+        let builder = || Limiter::builder().limit(text).clock(clock.clone());
+        clock.set(Timestamp::ZERO);
+        let limiter = builder().build().unwrap();
+        clock.set(Timestamp::from_secs(60 * 365 * 86_400));
+        for round in 0..6 {
+            for user in 0..200_u64 {
+                assert_eq!(limiter.check(user).is_allowed(), round < 5, "{text}: {user}, {round}");
+            }
+        }
+        limiter.save(&path).unwrap();
+        let (restored, found) = builder().build_from(&path).unwrap();
+        assert!(matches!(found, Restored::Keys(200)), "{text}: {found:?}");
+        assert!((0..200_u64).all(|user| !restored.check(user).is_allowed()), "{text}");
+    }
+}
+
+#[test]
+fn what_threads_take_and_refund_is_there_again() {
+    for text in ["1000/hour", "1000/hour fixed-window", "1000/hour sliding-log"] {
+        let limiter = Limiter::new(text).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let taken = limiter.check("ann");
+                        assert!(taken.is_allowed(), "{text}");
+                        let _ = limiter.refund("ann", 1, taken.at());
+                    }
+                });
+            }
+        });
+        // A bucket does not refill what was held meanwhile, so a little is still missing.
+        let left = limiter.peek("ann").remaining();
+        assert!(left >= 999, "{text}: {left} of 1000");
+    }
+}
+
+#[test]
+fn saves_at_the_same_time_leave_a_whole_file() {
+    let folder = TempFolder::new("saves");
+    let path = folder.path("state");
+    let builder = || Limiter::builder().limit("5/minute").memory_bytes(2 << 20).clock(clock());
+    let limiter = builder().build().unwrap();
+    let _ = limiter.check("ann");
+    limiter.save(&path).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..20).for_each(|_| limiter.save(&path).unwrap()));
+        }
+        for _ in 0..40 {
+            let (_, found) = builder().build_from(&path).unwrap();
+            assert!(matches!(found, Restored::Keys(1)), "{found:?}");
+        }
+    });
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1, "no draft is left");
+}
+
+#[test]
+fn a_place_is_given_back_by_its_lease_whichever_limit_binds() {
+    let limiter =
+        Limiter::builder().limit("3/minute").limit("5 at once").clock(clock()).build().unwrap();
+    let taken = limiter.check("ann");
+    assert_eq!(taken.limit_index(), 0, "the rate has less left");
+    limiter.release("ann", taken.lease().expect("a place"));
+    assert!(limiter.acquire("ann").is_ok());
+    let places = limiter.acquire("ann").map(|permit| permit.decision().lease().is_some());
+    assert_eq!(places, Ok(true));
+}
+
+#[test]
+fn a_state_file_of_any_length_is_refused_without_reading_all_of_it() {
+    let folder = TempFolder::new("long");
+    let path = folder.path("state");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(1 << 36).unwrap();
+    let (_, found) = Limiter::builder().limit("5/minute").build_from(&path).unwrap();
+    assert!(matches!(found, Restored::Refused(SnapshotError::TooLarge { .. })), "{found:?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::{SlidingLog, varint};
-use crate::Timestamp;
+use crate::{SKEW_MAX, Timestamp};
 
 /// The charges of one key: when, and how much.
 ///
@@ -104,10 +104,10 @@ impl Log {
         }
     }
 
-    /// Gives back up to `cost` of what was charged at exactly `at`; `None` where nothing is left.
-    /// It takes time in proportion to the entries, except for a part of the newest one.
+    /// Gives back `cost` that was charged at `at`, or a little later by a call that came late: from
+    /// the oldest entry that it can have been, so that what is left counts no less long.
     pub(super) fn refunded(mut self, at: Timestamp, cost: u64) -> Option<Self> {
-        if at < self.oldest_at || at > self.newest_at {
+        if at > self.newest_at || at.plus(SKEW_MAX) < self.oldest_at {
             return Some(self);
         }
         if at == self.newest_at && self.newest_cost > cost && self.newest_cost < COST_MAX {
@@ -115,9 +115,11 @@ impl Log {
             self.total -= cost;
             return Some(self);
         }
-        let latest = self.latest;
+        let (latest, mut found) = (self.latest, false);
         let mut log = self.rebuilt(|entry_at, entry_cost| {
-            let refundable = entry_at == at && entry_cost < COST_MAX;
+            let meant = !found && entry_at >= at && entry_at.since(at) <= SKEW_MAX;
+            found |= meant;
+            let refundable = meant && entry_cost < COST_MAX;
             (entry_at, if refundable { entry_cost.saturating_sub(cost) } else { entry_cost })
         })?;
         log.latest = latest;
@@ -130,7 +132,7 @@ impl Log {
     }
 
     /// The log of the same entries after `change`, without those that cost nothing any more.
-    fn rebuilt(self, change: impl Fn(Timestamp, u64) -> (Timestamp, u64)) -> Option<Self> {
+    fn rebuilt(self, mut change: impl FnMut(Timestamp, u64) -> (Timestamp, u64)) -> Option<Self> {
         let mut log: Option<Self> = None;
         for (at, cost) in self.entries() {
             match (change(at, cost), &mut log) {

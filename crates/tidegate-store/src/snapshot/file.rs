@@ -2,17 +2,19 @@
 //! the old one or the new one.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use tidegate_core::Timestamp;
 
 use super::{Label, SnapshotError};
-use crate::table::Table;
+use crate::table::{Table, TableConfig};
 
 impl Table {
     /// Writes a snapshot to a file of its own and then puts that in the place of `path`. The file is
-    /// readable by its owner only: with the label it may hold what keys were made with.
+    /// readable by its owner only: with the label it may hold what keys were made with. A crash in the
+    /// middle leaves a file that ends in `.draft` behind, which nothing reads.
     pub fn save(&self, path: &Path, label: &Label, now: Timestamp) -> Result<(), SnapshotError> {
         let draft = draft_of(path);
         let written = self.write_draft(&draft, label, now).and_then(|()| replace(&draft, path));
@@ -24,8 +26,6 @@ impl Table {
     }
 
     fn write_draft(&self, draft: &Path, label: &Label, now: Timestamp) -> io::Result<()> {
-        // A draft that a crash left behind may have been made with other rights, or be a link.
-        let _ = fs::remove_file(draft);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
         #[cfg(unix)]
@@ -38,13 +38,28 @@ impl Table {
 
     /// Takes over a snapshot file; see [`Table::read_snapshot`].
     pub fn load(&self, path: &Path, label: &Label, now: Timestamp) -> Result<u64, SnapshotError> {
-        self.read_snapshot(&fs::read(path)?, label, now)
+        self.read_snapshot(&read_file(path, self.config())?, label, now)
     }
 }
 
+/// The bytes of a snapshot file, if it is not longer than one of a table of this size can be.
+pub fn read_file(path: &Path, config: TableConfig) -> Result<Vec<u8>, SnapshotError> {
+    // An entry takes no more in a file than in the table, a byte a line aside, and a record at most
+    // twice as much.
+    let max = config.entry_bytes as u64 / 64 * 65 + config.wide_bytes as u64 * 2 + 4096;
+    let mut bytes = Vec::new();
+    File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max {
+        return Err(SnapshotError::TooLarge { max });
+    }
+    Ok(bytes)
+}
+
+/// A name beside `path` that no other save has, in this process or in another that sees the folder.
 fn draft_of(path: &Path) -> PathBuf {
+    let unique = RandomState::new().build_hasher().finish();
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.draft", std::process::id()));
+    name.push(format!(".{}-{unique:016x}.draft", std::process::id()));
     path.with_file_name(name)
 }
 
