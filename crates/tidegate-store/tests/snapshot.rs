@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use siphasher::sip::SipHasher24;
 use support::{
-    SMALLEST, START, bucket, key, later, left, log, one, one_of_each, peek, places, sliding, take,
-    takes, window,
+    SMALLEST, START, bucket, key, later, left, log, one, one_of_each, peek, sliding, take, takes,
+    window,
 };
 use tidegate_core::{Limit, Operation, Span, Timestamp};
 use tidegate_store::snapshot::{Label, SnapshotError, label_of};
