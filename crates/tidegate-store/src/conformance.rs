@@ -23,6 +23,7 @@
 mod model;
 mod script;
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
@@ -59,6 +60,7 @@ macro_rules! conformance_tests {
     ($store:expr, $block_on:expr) => {
         $crate::conformance_tests!(@each $store, $block_on;
             never_over,
+            callers_at_once_share_one_budget,
             never_needlessly_refused,
             all_or_nothing,
             a_request_in_parts_is_never_charged,
@@ -104,6 +106,24 @@ pub async fn never_over(store: &impl Store) {
             assert!(spent <= most, "{}: {spent} of {most}", limit.name());
             assert!(spent + cost > most, "{}: only {spent} of {most}", limit.name());
         }
+    }
+}
+
+/// Promise 1: callers whose requests are under way at the same time get together what the limit holds.
+/// A store that reads and then writes fails this as soon as its calls can overtake each other.
+pub async fn callers_at_once_share_one_budget(store: &impl Store) {
+    let mut keys = Keys::new(17);
+    for limit in samples() {
+        let key = keys.next();
+        let caller = || async {
+            let mut admitted = 0;
+            for _ in 0..4 {
+                admitted += u64::from(take(store, &limit, key, START, 1).await.is_allowed());
+            }
+            admitted
+        };
+        let admitted = all_at_once((0..8).map(|_| caller())).await;
+        assert_eq!(admitted.iter().sum::<u64>(), capacity(&limit), "{}", limit.name());
     }
 }
 
@@ -455,6 +475,27 @@ fn capacity(limit: &Limit) -> u64 {
 fn longest_wait(limit: &Limit) -> Span {
     let window = if limit.period().is_zero() { Span::MINUTE } else { limit.period() };
     window.plus(window)
+}
+
+/// What all of the futures give, each going on whenever it can.
+async fn all_at_once<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut running: Vec<_> = futures.map(|future| (Some(Box::pin(future)), None)).collect();
+    poll_fn(|context| {
+        for (future, output) in &mut running {
+            if let Some(polled) = future
+                && let Poll::Ready(ready) = polled.as_mut().poll(context)
+            {
+                (*future, *output) = (None, Some(ready));
+            }
+        }
+        if running.iter().all(|(future, _)| future.is_none()) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    running.into_iter().filter_map(|(_, output)| output).collect()
 }
 
 fn charge(limit: &Limit, key: Key, cost: u64) -> Charge<'_> {
