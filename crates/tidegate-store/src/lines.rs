@@ -121,6 +121,7 @@ mod imp {
     pub(super) struct Block(Box<[Line]>);
 
     impl Block {
+        #[expect(clippy::unnecessary_wraps, reason = "where the kernel is asked, it can refuse")]
         pub(super) fn zeroed(count: usize) -> Option<Self> {
             Some(Self((0..count).map(|_| Line::default()).collect()))
         }
