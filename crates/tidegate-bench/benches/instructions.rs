@@ -140,7 +140,7 @@ impl Hot {
     }
 }
 
-#[library_benchmark(setup = buckets, config = at_most(220))]
+#[library_benchmark(setup = buckets, config = at_most(205))]
 #[bench::hot()]
 fn take(hot: &mut Hot) -> u64 {
     hot.repeat(TAKE)
@@ -152,7 +152,7 @@ fn deny(hot: &mut Hot) -> u64 {
     hot.repeat(TAKE)
 }
 
-#[library_benchmark(setup = buckets, config = at_most(440))]
+#[library_benchmark(setup = buckets, config = at_most(400))]
 #[bench::hot()]
 fn peek(hot: &mut Hot) -> u64 {
     hot.repeat(PEEK)
@@ -170,7 +170,7 @@ fn sliding_window(hot: &mut Hot) -> u64 {
     hot.repeat(TAKE)
 }
 
-#[library_benchmark(setup = two_limits, config = at_most(3540))]
+#[library_benchmark(setup = two_limits, config = at_most(2800))]
 #[bench::hot()]
 fn two_limits_at_once(hot: &mut Hot) -> usize {
     let charges = [
