@@ -107,7 +107,8 @@ impl TokenBucket {
     }
 
     /// How much is missing from a full bucket, in units, if 64 bits can say it.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the ordinary case")]
     fn used_narrow(&self, bucket: Option<Bucket>, now: Timestamp) -> Option<u64> {
         let Some(bucket) = bucket else { return Some(0) };
         if bucket.full_at_micros < now.as_micros() {
@@ -187,7 +188,8 @@ impl TokenBucket {
     }
 
     /// The decision and the state where `used` is missing after all.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the ordinary case")]
     fn outcome<U: Units>(
         &self,
         verdict: Verdict,

@@ -23,6 +23,7 @@
 mod model;
 mod script;
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -74,6 +75,7 @@ macro_rules! conformance_tests {
             a_debit_is_charged_whatever_is_left,
             a_changed_number_meets_the_state_that_is_there,
             a_clock_set_back_gives_nothing_away_and_locks_nobody_out,
+            never_over_while_the_clock_is_set_back_again_and_again,
             leases_are_given_back_by_release_and_by_expiry,
             a_forgotten_key_has_all_of_its_quota,
             keys_do_not_touch_each_other,
@@ -353,6 +355,32 @@ pub async fn a_clock_set_back_gives_nothing_away_and_locks_nobody_out(store: &im
                 Verdict::Deny { retry_after } => now = now.plus(retry_after.max(Span::TICK)),
                 Verdict::NeverFits => panic!("{}: a cost of 1 fits", limit.name()),
             }
+        }
+    }
+}
+
+/// However often the clock is set back, and whatever a store has forgotten meanwhile, no more is admitted
+/// than by a limit whose clock stands still for as long. The clock is set back by whole minutes, so that
+/// windows lie alike in both; one that begins with a request may not, and is left out.
+pub async fn never_over_while_the_clock_is_set_back_again_and_again(store: &impl Store) {
+    let from_first_request = |limit: &Limit| match limit {
+        Limit::FixedWindow(limit) => matches!(limit.windows(), Windows::FirstRequest(_)),
+        _ => false,
+    };
+    let limits: Vec<_> = samples().into_iter().filter(|limit| !from_first_request(limit)).collect();
+    let mut script = Script::new(18, START);
+    let (mut set_back, mut states) = (Span::ZERO, HashMap::new());
+    for _ in 0..4_000 {
+        set_back = set_back.plus(script.minutes_back());
+        let charges = script.charges(&limits);
+        let charge = Charge { operation: script.take_or_debit(), ..charges[0] };
+        let now = script.now().minus(set_back);
+        let decision = decide(store, now, &[charge]).await[0];
+        if decision.is_allowed() {
+            let state = states.remove(&charge.key);
+            let (ideal, next) = charge.limit.decide(state, script.now(), charge.operation);
+            assert!(ideal.is_allowed(), "{} at {now:?}: {decision:?}", charge.limit.name());
+            states.extend(next.map(|state| (charge.key, state)));
         }
     }
 }

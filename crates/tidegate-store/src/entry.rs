@@ -89,11 +89,6 @@ impl Entry {
         Fingerprint((self.0 >> FINGERPRINT_SHIFT) as u64)
     }
 
-    #[inline]
-    pub(crate) fn belongs_to(self, fingerprint: Fingerprint) -> bool {
-        self.fingerprint() == fingerprint
-    }
-
     /// Whether no key has this fingerprint, as in a free place.
     pub(crate) fn is_nobodys(self) -> bool {
         self.fingerprint().0 == 0
@@ -112,7 +107,8 @@ impl Entry {
     /// Whether it can be read and swapped as it is: neither locked nor spilled.
     #[inline]
     pub(crate) fn is_plain(self) -> bool {
-        !self.is_locked() && !self.is_spilled()
+        // The lock stands above the format, so a locked entry is beyond the last format.
+        self.0 >> FORMAT_SHIFT & 0b111 < FORMAT_SPILLED
     }
 
     #[inline]
@@ -408,7 +404,7 @@ mod tests {
     fn round_trip<L: Inline>(limit: &L, state: L::State) -> Option<L::State> {
         let key = Key::from_hash(u128::MAX / 7);
         let entry = Entry::new(Fingerprint::of(key), limit.pack(state, ORIGIN)?);
-        assert!(entry.belongs_to(Fingerprint::of(key)));
+        assert_eq!(entry.fingerprint(), Fingerprint::of(key));
         assert!(!entry.is_locked() && entry.locked().is_locked());
         assert_eq!(entry.locked().payload(), entry.payload());
         Some(limit.unpack(entry.payload(), ORIGIN))

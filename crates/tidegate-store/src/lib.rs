@@ -28,4 +28,4 @@ mod wide;
 mod word;
 
 pub use seam::{Answers, Charge, Request, Store, StoreError};
-pub use table::{Stats, Table, TableConfig, TableError};
+pub use table::{Fetched, Stats, Table, TableConfig, TableError};

@@ -46,9 +46,9 @@ pub(crate) struct Probe {
 #[repr(align(64))]
 struct Stripe {
     taken: AtomicBool,
-    /// The latest moment at which an entry of this stripe was full when its place was given away. A
-    /// thread whose clock reading is older starts anew no earlier than that, or it would count the
-    /// refill in between twice.
+    /// The latest moment at which an entry of this stripe was full when its place was given away, by a
+    /// clock that has not been set back since. A thread whose clock reading is older starts anew no
+    /// earlier than that, or it would count the refill in between twice.
     forgotten: AtomicU64,
 }
 
@@ -108,14 +108,14 @@ impl Places {
         if sum >= line { sum - line } else { sum + lines - line }
     }
 
-    /// The key's entry at a [glance](Word::glance), where it stands in its first line, as nine in ten
+    /// The key's entry at a [glance](Word::glance_below), where it stands in its first line, as nine in ten
     /// do.
     #[inline]
     pub(crate) fn find_in_first(&self, probe: Probe) -> Option<(&Word, Entry)> {
         self.find_in(probe.first, probe.fingerprint)
     }
 
-    /// The key's entry at a [glance](Word::glance), and its word.
+    /// The key's entry at a [glance](Word::glance_below), and its word.
     pub(crate) fn find(&self, probe: Probe) -> Option<(&Word, Entry)> {
         self.find_in(probe.first, probe.fingerprint).or_else(|| {
             let second = self.other_line(probe.fingerprint, probe.first);
@@ -128,10 +128,9 @@ impl Places {
         // One branch per place and no arithmetic on which it is: for a key that comes again and
         // again the processor knows the place beforehand, and for others it waits for memory anyway.
         for word in &self.lines()[line].0 {
-            if fingerprint.matches_high(word.load_high()) {
-                let entry = Entry(word.glance());
-                // A place that went to another key between the loads is none of this key's.
-                return entry.belongs_to(fingerprint).then_some((word, entry));
+            let high = word.load_high();
+            if fingerprint.matches_high(high) {
+                return Some((word, Entry(word.glance_below(high))));
             }
         }
         None
@@ -175,7 +174,7 @@ impl Places {
                 return false;
             }
             if old != Entry::FREE {
-                self.note_full(old.fingerprint(), old.full_at() + 1);
+                self.note_full(old.fingerprint(), old.full_at() + 1, now);
             }
             word.compare_exchange(old.0, entry.0).is_ok()
         })
@@ -189,16 +188,20 @@ impl Places {
         if old.full_at() <= now && !old.is_spilled() {
             return old;
         }
-        self.note_full(old.fingerprint(), now);
+        self.note_full(old.fingerprint(), now, now);
         Entry::FREE
     }
 
-    /// Remembers when a key was full, before its entry goes.
-    fn note_full(&self, fingerprint: Fingerprint, at: u64) {
+    /// Remembers when a key was full, before its entry goes at `now`. What lies further ahead than a
+    /// late thread can explain is of a clock that was set back, and would only hide this moment.
+    fn note_full(&self, fingerprint: Fingerprint, at: u64, now: u64) {
         let stripe = &self.stripes[stripe_of(fingerprint)];
+        let ahead = now.saturating_add(SKEW_MAX.as_micros());
         // ORDERING: published by the exchange that removes the entry, which whoever misses it has
         // seen.
-        stripe.forgotten.fetch_max(at, Ordering::Relaxed);
+        let _ = stripe.forgotten.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |known| {
+            Some(if known > ahead { at } else { known.max(at) })
+        });
     }
 
     /// Moves one entry of `line` to its other line, and puts the new one in its place.
@@ -363,7 +366,8 @@ impl<'a> Hold<'a> {
 
     /// The instant at which a key that has no entry starts anew: `now`, or a little later where its
     /// old entry may have been given away by a thread whose clock reading was later. A difference
-    /// above [`SKEW_MAX`] is a clock that was set back, and says nothing.
+    /// above [`SKEW_MAX`] is a clock that was set back, and says nothing. A smaller one may be that
+    /// as well, so this is no time to judge other entries by.
     pub(crate) fn starts_at(&self, now: Timestamp, origin: u64) -> Timestamp {
         // ORDERING: written before the exchange that removed the entry, which `find` has seen.
         let forgotten = self.stripe.forgotten.load(Ordering::Relaxed);

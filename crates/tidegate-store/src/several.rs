@@ -226,7 +226,7 @@ impl<const MAX: usize> Deciding<'_, '_, MAX> {
         let new = match (outcome.entry, outcome.next) {
             (None, Some(state)) => {
                 let full_at = outcome.now.plus(outcome.decision.reset_after);
-                guards.shard(key).put(key, full_at, state, outcome.now);
+                guards.shard(key).put(key, full_at, state, self.request.now);
                 let payload = Payload::spilled(self.table.since_origin(full_at));
                 Entry::new(Fingerprint::of(key), payload)
             }
@@ -276,10 +276,10 @@ fn lock(table: &Table, key: Key, now: Timestamp) -> Held<'_> {
         }
         let hold = table.places.hold(probe);
         if table.places.find(probe).is_none() {
-            let now = hold.starts_at(now, table.origin);
             let locked = Entry::placeholder(probe.fingerprint);
             let placed = table.places.place(&hold, probe, table.since_origin(now), locked);
             if let Some(word) = placed {
+                let now = hold.starts_at(now, table.origin);
                 return Held { word, old: Entry::FREE, locked, now };
             }
             drop(hold);

@@ -40,6 +40,13 @@ pub struct TableConfig {
     pub wide_bytes: usize,
 }
 
+/// A key, and where its entry is looked for first.
+#[derive(Clone, Copy, Debug)]
+pub struct Fetched {
+    key: Key,
+    probe: Probe,
+}
+
 /// What a table holds at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -142,26 +149,44 @@ impl Table {
     /// Decides one operation on one limit.
     #[inline]
     pub fn decide_one(&self, now: Timestamp, charge: &Charge<'_>) -> Decision {
-        self.decide_one_as(now, charge, |decision| decision)
+        let fetched = Fetched { key: charge.key, probe: self.places.probe(charge.key) };
+        self.decide_fetched(now, charge.limit, fetched, charge.operation, |decision| decision)
     }
 
-    /// Decides one operation on one limit, and makes of the decision what the caller returns. That
-    /// saves copying it, which takes longer than the arithmetic.
-    #[inline]
-    pub fn decide_one_as<R>(
+    /// Decides one operation on one limit, for a key whose line is on its way, and makes of the
+    /// decision what the caller returns: no decision is copied, which takes longer than the arithmetic.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "arguments and decision would pass through memory")]
+    pub fn decide_fetched<R>(
         &self,
         now: Timestamp,
-        charge: &Charge<'_>,
+        limit: &Limit,
+        Fetched { key, probe }: Fetched,
+        operation: Operation,
         finish: impl Fn(Decision) -> R,
     ) -> R {
+        // As `decide_entry`, for the usual algorithm right here; all else is behind one call.
+        if let Limit::TokenBucket(bucket) = limit
+            && let Some((word, entry)) = self.places.find_in_first(probe)
+            && let Some((decision, new)) = self.try_entry(bucket, entry, now, operation)
+            && swap(word, entry, new)
+        {
+            return finish(decision);
+        }
+        finish(self.decide_apart(now, &Charge { limit, key, operation }, probe))
+    }
+
+    #[inline(never)]
+    fn decide_apart(&self, now: Timestamp, charge: &Charge<'_>, probe: Probe) -> Decision {
         match charge.limit {
-            Limit::TokenBucket(limit) => self.decide_entry(limit, now, charge, finish),
-            Limit::LeakyBucket(limit) => self.decide_entry(limit, now, charge, finish),
-            Limit::SteppedBucket(limit) => self.decide_entry(limit, now, charge, finish),
-            Limit::FixedWindow(limit) => self.decide_entry(limit, now, charge, finish),
-            Limit::SlidingWindow(limit) => self.decide_entry(limit, now, charge, finish),
+            // It has just been tried.
+            Limit::TokenBucket(limit) => self.decide_entry_slowly(limit, probe, now, charge),
+            Limit::LeakyBucket(limit) => self.decide_entry(limit, probe, now, charge),
+            Limit::SteppedBucket(limit) => self.decide_entry(limit, probe, now, charge),
+            Limit::FixedWindow(limit) => self.decide_entry(limit, probe, now, charge),
+            Limit::SlidingWindow(limit) => self.decide_entry(limit, probe, now, charge),
             Limit::SlidingSlots(_) | Limit::SlidingLog(_) | Limit::Concurrency(_) => {
-                finish(self.decide_wide(now, charge))
+                self.decide_wide(now, charge)
             }
         }
     }
@@ -198,8 +223,10 @@ impl Table {
 
     /// Has the processor fetch a key's line, so that a decision a little later does not wait for it.
     #[inline]
-    pub fn prefetch(&self, key: Key) {
-        self.places.prefetch(self.places.probe(key));
+    pub fn prefetch(&self, key: Key) -> Fetched {
+        let probe = self.places.probe(key);
+        self.places.prefetch(probe);
+        Fetched { key, probe }
     }
 
     /// Forgets a key: it has all of its quota again.
@@ -231,33 +258,45 @@ impl Table {
         now.as_micros().saturating_sub(self.origin).min(Entry::TIME_MAX)
     }
 
-    /// The fast path: an entry in its first line, one swap. It is a straight line, so that nothing has
-    /// to be kept for a second round, and all that is out of the ordinary is elsewhere.
-    #[inline(never)]
-    fn decide_entry<L: Inline, R>(
+    /// What a state that is read at a glance comes to in the ordinary case: the decision, and the entry
+    /// to swap it for. `None` for all that is out of the ordinary.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as the functions that it stands between")]
+    fn try_entry<L: Inline>(
         &self,
         limit: &L,
+        entry: Entry,
         now: Timestamp,
-        charge: &Charge<'_>,
-        finish: impl Fn(Decision) -> R,
-    ) -> R {
-        let probe = self.places.probe(charge.key);
-        if let Some((word, entry)) = self.places.find_in_first(probe)
-            && entry.is_plain()
-        {
-            let state = limit.unpack(entry.payload(), self.origin);
-            if let Some((decision, next)) =
-                limit.decide_ordinary(Some(state), now, charge.operation)
-                && let Some(new) = self.next_entry(limit, entry, next, now)
-                && swap(word, entry, new)
-            {
-                return finish(decision);
-            }
+        operation: Operation,
+    ) -> Option<(Decision, Entry)> {
+        if !entry.is_plain() {
+            return None;
         }
-        finish(self.decide_entry_slowly(limit, probe, now, charge))
+        let state = limit.unpack(entry.payload(), self.origin);
+        let (decision, next) = limit.decide_ordinary(Some(state), now, operation)?;
+        Some((decision, self.next_entry(limit, entry, next, now)?))
     }
 
-    /// As above, wherever the entry is and whatever others do to it meanwhile.
+    /// The fast path: an entry in its first line, one swap. It is a straight line, so that nothing has
+    /// to be kept for a second round.
+    #[inline]
+    fn decide_entry<L: Inline>(
+        &self,
+        limit: &L,
+        probe: Probe,
+        now: Timestamp,
+        charge: &Charge<'_>,
+    ) -> Decision {
+        if let Some((word, entry)) = self.places.find_in_first(probe)
+            && let Some((decision, new)) = self.try_entry(limit, entry, now, charge.operation)
+            && swap(word, entry, new)
+        {
+            return decision;
+        }
+        self.decide_entry_slowly(limit, probe, now, charge)
+    }
+
+    /// As [`Table::decide_entry`], wherever the entry is and whatever others do to it meanwhile.
     #[inline(never)]
     fn decide_entry_slowly<L: Inline>(
         &self,
@@ -314,14 +353,15 @@ impl Table {
         let Some(state) = next else { return New::Decided(decision) };
         let Some(payload) = limit.pack(state, self.origin) else { return New::Spills };
         let entry = Entry::new(probe.fingerprint, payload);
-        match self.places.place(&hold, probe, self.since_origin(starts_at), entry) {
+        match self.places.place(&hold, probe, self.since_origin(now), entry) {
             Some(_) => New::Decided(decision),
             None => New::TryAgain,
         }
     }
 
     /// What becomes of an entry; `None` where its state has to be spilled.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "part of the fast path, and not only of it")]
     fn next_entry<L: Inline>(
         &self,
         limit: &L,
@@ -357,7 +397,8 @@ impl Store for Table {
 
 /// Replaces an entry that was read at a glance. One that stays as it is is not written, but looked at
 /// again in one piece: a decision on halves of different moments is none.
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "part of the fast path, and not only of it")]
 fn swap(word: &Word, old: Entry, new: Entry) -> bool {
     if new == old { word.load() == old.0 } else { word.compare_exchange(old.0, new.0).is_ok() }
 }

@@ -44,8 +44,9 @@ pub(crate) struct Shard {
     heap_bytes: usize,
     bytes_max: usize,
     dropped: u64,
-    /// The latest time at which a record was removed because its key had all of its quota. A thread
-    /// whose clock reading is older starts anew no earlier than that.
+    /// The latest time at which a record was removed because its key had all of its quota, by a clock
+    /// that has not been set back since. A thread whose clock reading is older starts anew no earlier
+    /// than that.
     forgotten: Timestamp,
 }
 
@@ -160,10 +161,10 @@ impl Shard {
         decide: impl FnOnce(Option<State>, Timestamp) -> (Decision, Option<State>),
     ) -> Decision {
         let Some(place) = self.find(key) else {
-            let now = self.starts_at(now);
-            let (decision, next) = decide(None, now);
+            let starts_at = self.starts_at(now);
+            let (decision, next) = decide(None, starts_at);
             if let Some(state) = next {
-                self.insert(key, now.plus(decision.reset_after), state, now);
+                self.insert(key, starts_at.plus(decision.reset_after), state, now);
                 self.tidy_up(now);
             }
             return decision;
@@ -178,7 +179,7 @@ impl Shard {
             record.full_at = now.plus(decision.reset_after);
             self.keep_ceiling(now);
         } else {
-            self.forgotten = self.forgotten.max(now);
+            self.note_full(now, now);
             self.remove_at(place);
         }
         decision
@@ -189,6 +190,13 @@ impl Shard {
     pub(crate) fn starts_at(&self, now: Timestamp) -> Timestamp {
         let late = self.forgotten > now && self.forgotten.since(now) <= SKEW_MAX;
         if late { self.forgotten } else { now }
+    }
+
+    /// Remembers when a key was full whose record goes at `now`. What lies further ahead than a late
+    /// thread can explain is of a clock that was set back, and would only hide this moment.
+    fn note_full(&mut self, at: Timestamp, now: Timestamp) {
+        let was_set_back = self.forgotten.since(now) > SKEW_MAX;
+        self.forgotten = if was_set_back { at } else { self.forgotten.max(at) };
     }
 
     /// The state of a key, as it is.
@@ -334,7 +342,7 @@ impl Shard {
     fn drop_first(&mut self, place: usize, now: Timestamp) {
         let full_at = self.records[place].full_at;
         if full_at < now {
-            self.forgotten = self.forgotten.max(full_at);
+            self.note_full(full_at, now);
         } else {
             self.dropped += 1;
         }

@@ -47,11 +47,11 @@ mod imp {
             self.load_half::<8>()
         }
 
-        /// Both halves, each in one piece, but perhaps of different moments. It is good enough to try
-        /// an exchange with, which then fails, and quicker than [`Word::load`].
+        /// An upper half that was loaded before, and the lower one as it is now. It is good enough to
+        /// try an exchange with, which then fails, and quicker than [`Word::load`].
         #[inline]
-        pub(crate) fn glance(&self) -> u128 {
-            u128::from(self.load_half::<8>()) << 64 | u128::from(self.load_half::<0>())
+        pub(crate) fn glance_below(&self, high: u64) -> u128 {
+            u128::from(high) << 64 | u128::from(self.load_half::<0>())
         }
 
         #[inline]
@@ -141,8 +141,8 @@ mod imp {
         }
 
         #[inline]
-        pub(crate) fn glance(&self) -> u128 {
-            self.load()
+        pub(crate) fn glance_below(&self, high: u64) -> u128 {
+            u128::from(high) << 64 | u128::from(self.load() as u64)
         }
 
         #[inline]
@@ -175,9 +175,9 @@ mod imp {
             (self.load() >> 64) as u64
         }
 
-        /// Two loads, as on the hardware, so that the halves may be of different moments.
-        pub(crate) fn glance(&self) -> u128 {
-            u128::from(self.load_high()) << 64 | u128::from(self.load() as u64)
+        /// A load of its own, as on the hardware, so that the halves may be of different moments.
+        pub(crate) fn glance_below(&self, high: u64) -> u128 {
+            u128::from(high) << 64 | u128::from(self.load() as u64)
         }
 
         pub(crate) fn compare_exchange(&self, old: u128, new: u128) -> Result<(), u128> {

@@ -24,7 +24,8 @@ const CONFIG: TableConfig =
 #[derive(Default)]
 struct Model {
     states: HashMap<Key, State>,
-    /// When a key was last seen full. A late call starts no earlier than that.
+    /// When a key was last seen full, by a clock that has not been set back since. A late call starts no
+    /// earlier than that.
     full_since: HashMap<Key, Timestamp>,
 }
 
@@ -80,7 +81,8 @@ impl Model {
         }
         self.states.remove(&charge.key);
         let since = self.full_since.entry(charge.key).or_default();
-        *since = now.max(*since);
+        let was_set_back = since.since(now) > SKEW_MAX;
+        *since = if was_set_back { now } else { now.max(*since) };
     }
 
     fn starts_at(&self, key: Key, now: Timestamp) -> Timestamp {

@@ -4,8 +4,8 @@ use tidegate_core::{Decision, Key, LeaseId, Limit, Operation, Span, Timestamp};
 
 use crate::{Charge, StoreError};
 
-/// A run of requests over a few keys, in time that goes forward: a call that comes late may find a key
-/// that one store has forgotten and another has not.
+/// A run of requests over a few keys, in time that goes forward: where the clock is set back, a key may
+/// have been forgotten by one store and not by another, and their answers differ by that.
 pub(super) struct Script {
     seed: u64,
     random: u64,
@@ -54,6 +54,18 @@ impl Script {
         let decisions = answer.and_then(Result::ok).unwrap_or_default();
         debug_assert_eq!(decisions.len(), charges.len());
         self.leases.extend(decisions.iter().filter_map(|decision| decision.lease));
+    }
+
+    /// By how much the clock is set back before the next request: hardly ever at all.
+    pub(super) fn minutes_back(&mut self) -> Span {
+        let minutes = if self.below(20) == 0 { self.below(3) * self.below(90) } else { 0 };
+        Span::from_secs(60 * minutes)
+    }
+
+    /// An operation that spends.
+    pub(super) fn take_or_debit(&mut self) -> Operation {
+        let cost = 1 + self.below(3);
+        if self.below(20) == 0 { Operation::Debit { cost } } else { Operation::Take { cost } }
     }
 
     fn step(&mut self) {
