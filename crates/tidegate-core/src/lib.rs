@@ -58,6 +58,7 @@ pub mod limit;
 pub mod operation;
 mod pace;
 pub mod rate;
+mod scaled;
 pub mod sliding_log;
 pub mod sliding_slots;
 pub mod sliding_window;
