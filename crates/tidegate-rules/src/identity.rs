@@ -5,10 +5,14 @@
 //! secret, 128 bits wide, so nobody without the secret can make two that collide, or tell from a key
 //! whose it is.
 
+mod sip;
+
 use std::hash::Hasher;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 use tidegate_core::Key;
+
+use self::sip::Sip;
 
 /// How long a secret is.
 pub const SECRET_BYTES: usize = 16;
@@ -16,7 +20,7 @@ pub const SECRET_BYTES: usize = 16;
 /// Hashes subjects and salts with one secret.
 #[derive(Clone, Copy)]
 pub struct KeyHasher {
-    plain: SipHasher13,
+    plain: Sip,
     lists: SipHasher13,
     salts: SipHasher13,
 }
@@ -33,18 +37,16 @@ impl KeyHasher {
     /// A hasher with this secret.
     pub fn new(secret: &[u8; SECRET_BYTES]) -> Self {
         // Three independent functions from one secret: the first makes the secrets of the others.
-        let plain = SipHasher13::new_with_key(secret);
-        let derived = |purpose: &[u8]| {
-            let hash = plain.hash(purpose).as_u128();
-            SipHasher13::new_with_key(&hash.to_le_bytes())
-        };
+        let plain = Sip::new(secret);
+        let derived =
+            |purpose: &[u8]| SipHasher13::new_with_key(&plain.hash(purpose).to_le_bytes());
         Self { plain, lists: derived(b"attribute lists"), salts: derived(b"salts") }
     }
 
     /// One name or number, as bytes.
     #[inline]
     pub fn bytes(&self, bytes: &[u8]) -> Subject {
-        Subject(self.plain.hash(bytes).as_u128())
+        Subject(self.plain.hash(bytes))
     }
 
     /// A list of attributes, in order. Names and values go in with their lengths, so two lists give
@@ -55,6 +57,32 @@ impl KeyHasher {
         attributes: impl IntoIterator<Item = (&'a str, &'a [u8])>,
     ) -> Subject {
         Subject(hash_list(self.lists, attributes))
+    }
+
+    /// A list of values whose names are known from elsewhere, in order; `None` for one that is
+    /// missing. Two lists of one length give the same subject only if they are the same list.
+    #[inline]
+    pub fn values<'a>(
+        &self,
+        mut values: impl ExactSizeIterator<Item = Option<&'a [u8]>>,
+    ) -> Subject {
+        if values.len() == 1
+            && let Some(value) = values.next().flatten()
+        {
+            // The most common list by far, and as fast as a name.
+            return self.bytes(value);
+        }
+        self.several(values)
+    }
+
+    fn several<'a>(&self, values: impl Iterator<Item = Option<&'a [u8]>>) -> Subject {
+        let mut hasher = self.lists;
+        for value in values {
+            // No value is so long as what stands for one that is missing.
+            hasher.write(&value.map_or(u64::MAX, |value| value.len() as u64).to_le_bytes());
+            hasher.write(value.unwrap_or_default());
+        }
+        Subject(hasher.finish128().as_u128())
     }
 
     /// What sets one limit's keys apart from another's.
@@ -81,6 +109,13 @@ impl Subject {
         Key::from_hash(self.0 ^ salt.0)
     }
 
+    /// The hash.
+    pub const fn as_u128(self) -> u128 {
+        self.0
+    }
+}
+
+impl Salt {
     /// The hash.
     pub const fn as_u128(self) -> u128 {
         self.0

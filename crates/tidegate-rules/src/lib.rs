@@ -33,19 +33,42 @@
 //! [`Limit`]: tidegate_core::Limit
 #![forbid(unsafe_code)]
 
+pub mod attribute;
 mod canonical;
+pub mod compile;
+mod descriptor;
+pub mod diagnostic;
+pub mod diff;
 pub mod error;
+pub mod explain;
+pub mod forms;
+pub mod glob;
 mod grammar;
 pub mod identity;
+mod index;
+mod lint;
 mod number;
+pub mod path;
+mod read;
+pub mod resolve;
+pub mod rule;
+mod schema;
+pub mod source;
 pub mod spec;
 mod spelling;
 pub mod text;
 mod token;
+mod tree;
 mod unit;
 mod zones;
 
+pub use attribute::Attribute;
 pub use canonical::describe;
+pub use diagnostic::{Diagnostic, Report, Severity};
 pub use error::{LimitProblem, ParseLimitError};
+pub use forms::{Checked, ParseOptions};
+pub use rule::RuleSet;
+pub use schema::schema;
+pub use source::{Place, Source};
 pub use spec::{Algorithm, Alignment, Amount, Field, LimitSpec, SpecError};
 pub use text::{parse_limit, parse_period};

@@ -1,0 +1,232 @@
+//! A rule set made ready for matching: attributes by number, rules behind an index, limits scaled
+//! and with the salts of their keys.
+
+use hashbrown::HashMap;
+use tidegate_core::Timestamp;
+
+use crate::descriptor::{DescriptorTree, with_rules};
+use crate::identity::KeyHasher;
+use crate::index::{AttributeId, Builder, Index};
+use crate::rule::{Cost, Domain, Pressure, Quota, Rule, RuleSet};
+
+mod limits;
+mod overrides;
+
+use limits::Limits;
+pub(crate) use limits::Range;
+pub use limits::{Before, CompiledLimit, Role};
+use overrides::Overrides;
+
+/// One of the rules of a compiled set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RuleId(u32);
+
+/// One of the limits of a compiled set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LimitId(u32);
+
+/// Rules that requests can be matched against, at a cost that grows with the rules that match and
+/// not with those that there are.
+#[derive(Debug)]
+pub struct CompiledRules {
+    set: RuleSet,
+    rules: Vec<CompiledRule>,
+    limits: Vec<CompiledLimit>,
+    pub(crate) domains: HashMap<Box<str>, CompiledDomain, foldhash::fast::RandomState>,
+    pub(crate) hasher: KeyHasher,
+    is_elastic: bool,
+}
+
+/// One domain: its rules by what requests look like.
+#[derive(Debug)]
+pub(crate) struct CompiledDomain {
+    /// The first of its rules among all rules; those that look at attributes in any order come
+    /// first, then those of descriptors.
+    pub(crate) first: u32,
+    pub(crate) index: Index,
+    pub(crate) descriptors: Option<DescriptorTree>,
+    /// The first of the rules of descriptors.
+    pub(crate) first_descriptor: u32,
+    /// The first rule of the next domain.
+    pub(crate) end: u32,
+}
+
+/// One rule, with everything that it names by number.
+#[derive(Debug)]
+pub(crate) struct CompiledRule {
+    pub(crate) rule: Rule,
+    pub(crate) per: Box<[AttributeId]>,
+    /// Which list of `per` attributes it is: rules with the same number have the same list.
+    pub(crate) per_list: u32,
+    pub(crate) quota: Range,
+    pub(crate) tiers: Option<CompiledTiers>,
+    pub(crate) overrides: Option<Overrides>,
+    pub(crate) candidate: Range,
+    pub(crate) cost: CompiledCost,
+    /// Below which pressure its limits are stretched; never, where it is not elastic.
+    pub(crate) relaxed_below: Pressure,
+    pub(crate) priority: Option<CompiledPriority>,
+}
+
+#[derive(Debug)]
+pub(crate) struct CompiledTiers {
+    pub(crate) by: AttributeId,
+    pub(crate) quotas: HashMap<Box<[u8]>, Range, foldhash::fast::RandomState>,
+}
+
+#[derive(Debug)]
+pub(crate) struct CompiledPriority {
+    pub(crate) by: AttributeId,
+    pub(crate) classes: Box<[Box<[u8]>]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CompiledCost {
+    Number(u64),
+    Attribute { of: AttributeId, default: u64 },
+}
+
+impl CompiledRules {
+    /// The rules, with keys hashed by `hasher`.
+    pub fn new(set: RuleSet, hasher: &KeyHasher) -> Self {
+        Self::compiled(set, hasher, None)
+    }
+
+    /// The rules, as they follow on others at `now`: what was spent under a limit whose states mean
+    /// something else from now on is [carried over](Before).
+    pub fn following(set: RuleSet, hasher: &KeyHasher, old: &Self, now: Timestamp) -> Self {
+        Self::compiled(set, hasher, Some((old, now)))
+    }
+
+    fn compiled(set: RuleSet, hasher: &KeyHasher, old: Option<(&Self, Timestamp)>) -> Self {
+        let mut compiler = Compiler { rules: Vec::new(), limits: Limits::new(hasher) };
+        let mut domains = HashMap::default();
+        for domain in set.domains() {
+            domains.insert(domain.name.as_str().into(), compiler.domain(domain));
+        }
+        let Compiler { rules, mut limits } = compiler;
+        if let Some((old, now)) = old {
+            limits.follow(&old.limits, now);
+        }
+        let is_elastic = rules.iter().any(|one| one.rule.elastic.is_some());
+        Self { set, rules, limits: limits.all, domains, hasher: *hasher, is_elastic }
+    }
+
+    /// Whether some rule asks for the pressure.
+    #[inline]
+    pub fn is_elastic(&self) -> bool {
+        self.is_elastic
+    }
+
+    /// The rules as they were read.
+    pub fn set(&self) -> &RuleSet {
+        &self.set
+    }
+
+    /// One rule.
+    #[inline]
+    pub fn rule(&self, id: RuleId) -> &Rule {
+        &self.rules[id.0 as usize].rule
+    }
+
+    /// One limit.
+    #[inline]
+    pub fn limit(&self, id: LimitId) -> &CompiledLimit {
+        &self.limits[id.0 as usize]
+    }
+
+    /// All limits.
+    pub fn limits(&self) -> &[CompiledLimit] {
+        &self.limits
+    }
+
+    #[inline]
+    pub(crate) fn compiled_rule(&self, id: RuleId) -> &CompiledRule {
+        &self.rules[id.0 as usize]
+    }
+}
+
+impl RuleId {
+    pub(crate) fn new(number: u32) -> Self {
+        Self(number)
+    }
+}
+
+impl LimitId {
+    pub(crate) fn new(number: u32) -> Self {
+        Self(number)
+    }
+}
+
+/// The lists of `per` attributes of a domain, by number.
+type PerLists = HashMap<Box<[AttributeId]>, u32, foldhash::fast::RandomState>;
+
+/// Rules and limits of all domains, as they come.
+struct Compiler<'h> {
+    rules: Vec<CompiledRule>,
+    limits: Limits<'h>,
+}
+
+impl Compiler<'_> {
+    fn domain(&mut self, domain: &Domain) -> CompiledDomain {
+        let first = self.next();
+        let mut builder = Index::builder();
+        let mut lists = HashMap::default();
+        for rule in &domain.rules {
+            self.rule(&domain.name, rule, &mut builder, &mut lists);
+        }
+        let first_descriptor = self.next();
+        let descriptors = (!domain.descriptors.is_empty()).then(|| {
+            for rule in
+                with_rules(&domain.descriptors).into_iter().filter_map(|one| one.rule.as_ref())
+            {
+                self.rule(&domain.name, rule, &mut builder, &mut lists);
+            }
+            DescriptorTree::new(&domain.descriptors)
+        });
+        let (index, end) = (builder.build(&domain.rules), self.next());
+        CompiledDomain { first, index, descriptors, first_descriptor, end }
+    }
+
+    fn next(&self) -> u32 {
+        u32::try_from(self.rules.len()).unwrap_or(u32::MAX)
+    }
+
+    fn rule(&mut self, domain: &str, rule: &Rule, names: &mut Builder, lists: &mut PerLists) {
+        let at = (domain, RuleId(self.next()), rule);
+        let mut intern = |name: &str| names.intern(name, rule.ignore_case);
+        let list = u32::try_from(lists.len()).unwrap_or(u32::MAX);
+        let per: Box<[_]> = rule.per.iter().map(|name| intern(name)).collect();
+        let compiled = CompiledRule {
+            per_list: *lists.entry(per.clone()).or_insert(list),
+            per,
+            quota: self.limits.quota(at, &rule.quota),
+            tiers: rule.tiers.as_ref().map(|tiers| CompiledTiers {
+                by: intern(&tiers.by),
+                quotas: (tiers.quotas.iter())
+                    .map(|(tier, quota)| (tier.as_bytes().into(), self.limits.quota(at, quota)))
+                    .collect(),
+            }),
+            overrides: (!rule.overrides.is_empty())
+                .then(|| Overrides::new(rule, |quota: &Quota| self.limits.quota(at, quota))),
+            candidate: self.limits.candidate(at),
+            cost: match &rule.cost {
+                Cost::Number(number) => CompiledCost::Number(*number),
+                Cost::Attribute { name, default } => {
+                    CompiledCost::Attribute { of: intern(name), default: *default }
+                }
+            },
+            relaxed_below: rule
+                .elastic
+                .map_or(Pressure::NONE, |elastic| elastic.while_pressure_below),
+            priority: rule.priority.as_ref().map(|priority| CompiledPriority {
+                by: intern(&priority.by),
+                classes: (priority.reserve.iter())
+                    .map(|(class, _)| class.as_bytes().into())
+                    .collect(),
+            }),
+            rule: rule.clone(),
+        };
+        self.rules.push(compiled);
+    }
+}

@@ -1,0 +1,129 @@
+//! The rules of a domain, compiled: which of them match a request, without looking at the others.
+//!
+//! Each rule is found through one of its conditions, its *anchor*: the one that the fewest rules
+//! share. A request's values are looked up among the anchors, and only the rules found there are
+//! looked at. Where many rules have one anchor in common they have an index of their own below it.
+//! So the cost is that of the rules that match, and of a few lookups.
+//!
+//! It knows conditions only. What a rule then does is none of its business.
+
+mod anchor;
+mod check;
+mod checks;
+mod compiler;
+mod condition;
+mod ladder;
+mod lookup;
+mod names;
+mod node;
+mod shape;
+mod table;
+mod trie;
+mod value;
+mod view;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+use smallvec::SmallVec;
+
+pub(crate) use names::AttributeId;
+pub(crate) use view::View;
+
+use crate::attribute::Attribute;
+use crate::rule::{Condition, Rule};
+use check::Check;
+use checks::Checks;
+use compiler::Compiler;
+use names::Names;
+use node::Node;
+
+/// The most attributes of a request that are looked at.
+pub(crate) const ATTRIBUTES_MAX: usize = 32;
+
+/// The rules that match: their numbers, in the order of the files, each once.
+pub(crate) type Found = SmallVec<[u32; 16]>;
+
+/// The conditions of a domain's rules, compiled.
+#[derive(Debug)]
+pub(crate) struct Index {
+    names: Names,
+    tests: Tests,
+    root: Node,
+    /// Whether some rule asks for the network of the attribute `ip`.
+    wants_network: bool,
+}
+
+impl Index {
+    /// Starts with the names of attributes that someone other than the conditions asks for.
+    pub(crate) fn builder() -> Builder {
+        Builder { names: Names::default() }
+    }
+
+    /// What a request looks like to the rules. It allocates nothing, unless a path or a host is not in
+    /// its normal form.
+    #[inline]
+    pub(crate) fn view<'a>(&self, attributes: &'a [Attribute<'a>]) -> View<'a> {
+        View::new(&self.names, attributes, self.wants_network)
+    }
+
+    /// Puts the rules that match into `found`, and nothing else.
+    #[inline]
+    pub(crate) fn find(&self, view: &View<'_>, found: &mut Found) {
+        found.clear();
+        self.root.find(view, &self.tests, found);
+        if found.len() > 1 {
+            found.sort_unstable();
+            found.dedup();
+        }
+    }
+
+    /// The first condition of a rule that does not hold, to explain why it does not match.
+    ///
+    /// The rule must be one of those that the index was made from.
+    pub(crate) fn why_not<'r>(&self, rule: &'r Rule, view: &View<'_>) -> Option<&'r Condition> {
+        rule.conditions.iter().find(|condition| {
+            let id = self.names.find(&condition.attribute);
+            let value = id.and_then(|id| view.value(id));
+            !condition.holds_in(rule, value)
+        })
+    }
+}
+
+/// Gives attributes their numbers, before the rules are compiled.
+#[derive(Debug)]
+pub(crate) struct Builder {
+    names: Names,
+}
+
+impl Builder {
+    /// The number of an attribute, new or known. With `ignore_case` a path is the one in lower
+    /// case; other attributes are the same either way.
+    pub(crate) fn intern(&mut self, name: &str, ignore_case: bool) -> AttributeId {
+        self.names.intern(name, ignore_case)
+    }
+
+    /// Compiles the conditions of the rules.
+    pub(crate) fn build(mut self, rules: &[Rule]) -> Index {
+        let mut checks = Checks::default();
+        for rule in rules {
+            checks.add(rule, &mut self.names);
+        }
+        let wants_network = checks.unique().any(Check::wants_network);
+        let mut compiler = Compiler::new(&checks);
+        let root = compiler.root();
+        let lists = compiler.into_lists();
+        let tests = Tests { checks: checks.settle(), lists };
+        Index { names: self.names, tests, root, wants_network }
+    }
+}
+
+/// The conditions that are tested once a rule is found.
+#[derive(Debug)]
+struct Tests {
+    /// All that differ.
+    checks: Vec<Check>,
+    /// What candidates are to be tested by: pieces of a list of numbers of checks.
+    lists: Vec<u32>,
+}

@@ -1,0 +1,180 @@
+//! Anchors, and all of them that a value finds: a table for exact values, trees for the rest.
+
+use ipnet::IpNet;
+
+use super::anchor::{Anchor, Key};
+use super::ladder::{Beginning, Ladder};
+use super::names::AttributeId;
+use super::shape::Text;
+use super::table::Table;
+use super::trie::Trie;
+use super::view::View;
+
+/// Anchors of all attributes, each with what is behind it.
+#[derive(Debug)]
+pub(super) struct Lookup<P> {
+    exact: Table<P>,
+    /// Of which attributes there are exact values, and of which there are trees.
+    exact_bits: u64,
+    tree_bits: u64,
+    /// In the order of the attributes.
+    trees: Vec<(AttributeId, Trees<P>)>,
+}
+
+impl<P: Copy> Lookup<P> {
+    /// Anchors that are all different.
+    pub(super) fn new(anchors: &[(Anchor<'_>, P)]) -> Self {
+        let mut lookup =
+            Self { exact: Table::default(), exact_bits: 0, tree_bits: 0, trees: Vec::new() };
+        let mut others = Vec::new();
+        for &(Anchor { id, key }, payload) in anchors {
+            if let Key::Exact(text) = key {
+                lookup.exact_bits |= id.bit();
+                lookup.exact.insert(id.number(), text, payload);
+            } else {
+                lookup.tree_bits |= id.bit();
+                others.push((id, key, payload));
+            }
+        }
+        others.sort_by_key(|&(id, ..)| id);
+        for group in others.chunk_by(|a, b| a.0 == b.0) {
+            lookup.trees.push((group[0].0, Trees::new(group)));
+        }
+        lookup
+    }
+
+    /// Calls with what is behind each anchor that a value finds.
+    #[inline]
+    pub(super) fn each(
+        &self,
+        view: &View<'_>,
+        id: AttributeId,
+        bytes: &[u8],
+        mut visit: impl FnMut(P),
+    ) {
+        if self.exact_bits & id.bit() != 0 {
+            self.exact.find(id.number(), bytes).into_iter().for_each(&mut visit);
+        }
+        if self.tree_bits & id.bit() != 0
+            && let Ok(at) = self.trees.binary_search_by_key(&id, |&(id, _)| id)
+        {
+            self.trees[at].1.each(view, id, bytes, visit);
+        }
+    }
+}
+
+/// The anchors of one attribute that are not exact values.
+#[derive(Debug)]
+struct Trees<P> {
+    prefixes: Ladder<P>,
+    suffixes: Ladder<P>,
+    v4: Ladder<P>,
+    v6: Ladder<P>,
+    paths: Trie<P>,
+}
+
+impl<P: Copy> Trees<P> {
+    fn new(anchors: &[(AttributeId, Key<'_>, P)]) -> Self {
+        let (mut prefixes, mut suffixes) = (Vec::new(), Vec::new());
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        let mut paths = Trie::new();
+        for &(_, key, payload) in anchors {
+            match key {
+                // Those are in the table.
+                Key::Exact(_) => {}
+                Key::Prefix(text) => prefixes.push(beginning_of_text(text, payload)),
+                // Back to front it is a prefix.
+                Key::Suffix(text) => suffixes.push(beginning_of_text(&reversed(text), payload)),
+                Key::Network(network) => {
+                    let (list, start): (_, Text) = match network {
+                        IpNet::V4(network) => (&mut v4, network.addr().octets()[..].into()),
+                        IpNet::V6(network) => (&mut v6, network.addr().octets()[..].into()),
+                    };
+                    let len = u32::from(network.prefix_len());
+                    list.push(beginning_of_network(start, len, payload));
+                }
+                Key::Path(segments) => paths.insert(segments, payload),
+            }
+        }
+        let shorter = |text: &Text, len| Text::from(&text[..len as usize]);
+        let wider = |start: &Text, len| network_cut(start, len);
+        Self {
+            prefixes: Ladder::new(prefixes, shorter),
+            suffixes: Ladder::new(suffixes, |text, len| reversed(&text[..len as usize])),
+            v4: Ladder::new(v4, wider),
+            v6: Ladder::new(v6, wider),
+            paths,
+        }
+    }
+
+    fn each(&self, view: &View<'_>, id: AttributeId, bytes: &[u8], mut visit: impl FnMut(P)) {
+        if !self.paths.is_empty() {
+            self.paths.each(bytes, &mut visit);
+        }
+        if !self.prefixes.is_empty() {
+            self.prefixes.each(|len| bytes.get(..len as usize), &mut visit);
+        }
+        if !self.suffixes.is_empty() {
+            let end = |len: u32| bytes.len().checked_sub(len as usize).map(|at| &bytes[at..]);
+            self.suffixes.each(end, &mut visit);
+        }
+        if self.v4.is_empty() && self.v6.is_empty() {
+            return;
+        }
+        // A network wider than the value's holds all of the value; a narrower one holds a part only.
+        match view.network(id, bytes) {
+            Some(IpNet::V4(value)) => {
+                let (bits, len_max) = (value.addr().to_bits(), u32::from(value.prefix_len()));
+                let cut = |len| bits & u32::MAX.checked_shl(32 - len).unwrap_or(0);
+                self.v4.each(|len| (len <= len_max).then(|| cut(len).to_be_bytes()), visit);
+            }
+            Some(IpNet::V6(value)) => {
+                let (bits, len_max) = (value.addr().to_bits(), u32::from(value.prefix_len()));
+                let cut = |len| bits & u128::MAX.checked_shl(128 - len).unwrap_or(0);
+                self.v6.each(|len| (len <= len_max).then(|| cut(len).to_be_bytes()), visit);
+            }
+            None => {}
+        }
+    }
+}
+
+fn reversed(text: &[u8]) -> Text {
+    text.iter().rev().copied().collect()
+}
+
+/// All texts that begin so.
+pub(super) fn beginning_of_text<P>(prefix: &[u8], payload: P) -> Beginning<P> {
+    // Nobody writes a prefix of four gigabytes.
+    let len = prefix.len() as u32;
+    Beginning { start: prefix.into(), end: after(prefix), len, payload }
+}
+
+/// All addresses whose first bits are those.
+pub(super) fn beginning_of_network<P>(start: Text, len: u32, payload: P) -> Beginning<P> {
+    let mut last = start.clone();
+    for (at, byte) in (0..).zip(&mut last) {
+        *byte |= !mask(len, at);
+    }
+    Beginning { start, end: after(&last), len, payload }
+}
+
+/// An address with all bits but the first `len` set to zero.
+pub(super) fn network_cut(address: &[u8], len: u32) -> Text {
+    (0..).zip(address).map(|(at, byte)| byte & mask(len, at)).collect()
+}
+
+/// The bits of the byte at this place that are among the first `len` of all.
+fn mask(len: u32, at: u32) -> u8 {
+    let bits = len.saturating_sub(at * 8).min(8);
+    // The shift leaves the lowest byte only when there are no bits to keep.
+    (0xFF00_u16 >> bits) as u8
+}
+
+/// The first text that is greater than all that begin so: with its last byte one higher, where that
+/// byte can be. There is none where no byte can.
+fn after(prefix: &[u8]) -> Option<Text> {
+    let at = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
+    let mut end = Text::from(&prefix[..=at]);
+    end[at] += 1;
+    Some(end)
+}

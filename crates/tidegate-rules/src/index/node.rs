@@ -1,0 +1,79 @@
+//! A level of the index: rules behind their anchors, and below an anchor that many rules share,
+//! another level for them.
+
+use super::lookup::Lookup;
+use super::view::View;
+use super::{Found, Tests};
+
+/// Rules, found by their anchors.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) lookup: Lookup<Posting>,
+    /// What postings are pieces of.
+    pub(super) candidates: Vec<Candidate>,
+    /// Rules that have no anchor, and may match any request.
+    pub(super) unanchored: Vec<Candidate>,
+    /// Levels below.
+    pub(super) below: Vec<Node>,
+}
+
+/// What is behind an anchor.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Posting {
+    /// A single rule, which is the common case, and lies where it is found.
+    One(Candidate),
+    /// A piece of the candidates.
+    Several { start: u32, len: u32 },
+    /// The level below of this number.
+    Below(u32),
+}
+
+/// A rule that may match.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) rule: u32,
+    /// The conditions that are still to be tested: a piece of the lists.
+    pub(super) start: u32,
+    pub(super) len: u32,
+}
+
+impl Node {
+    /// Adds the rules that match; one may be added several times, in any order.
+    #[inline]
+    pub(super) fn find(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
+        view.each(|id, bytes| {
+            self.lookup.each(view, id, bytes, |posting| match posting {
+                Posting::One(candidate) => candidate.test(view, tests, found),
+                Posting::Several { start, len } => {
+                    let candidates = &self.candidates[start as usize..(start + len) as usize];
+                    for candidate in candidates {
+                        candidate.test(view, tests, found);
+                    }
+                }
+                Posting::Below(number) => {
+                    self.below[number as usize].find_below(view, tests, found);
+                }
+            });
+        });
+        for candidate in &self.unanchored {
+            candidate.test(view, tests, found);
+        }
+    }
+
+    /// The same, apart so that the common case is one piece of code.
+    #[inline(never)]
+    fn find_below(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
+        self.find(view, tests, found);
+    }
+}
+
+impl Candidate {
+    /// Adds the rule if all that is to be tested holds.
+    #[inline]
+    fn test(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
+        let numbers = &tests.lists[self.start as usize..(self.start + self.len) as usize];
+        if numbers.iter().all(|&number| tests.checks[number as usize].holds(view)) {
+            found.push(self.rule);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! A request to the charges that follow: which rules match, which limits of theirs apply, whose
+//! counters they are, and how much is taken. Nothing is decided here.
+
+use smallvec::SmallVec;
+use tidegate_core::{Key, Timestamp};
+
+use crate::attribute::Attribute;
+use crate::compile::{CompiledCost, CompiledDomain, CompiledRule, CompiledRules, LimitId, RuleId};
+use crate::explain::QuotaOf;
+use crate::identity::Subject;
+use crate::index::{ATTRIBUTES_MAX, Found, View};
+use crate::rule::{Missing, Mode, Pressure};
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// Whose rules.
+    pub domain: &'a str,
+    /// What describes the request. For Envoy's descriptors their order matters.
+    pub attributes: &'a [Attribute<'a>],
+    /// How much it takes, times what a rule says.
+    pub cost: u64,
+    /// When, for overrides that expire.
+    pub now: Timestamp,
+    /// How busy the protected service is, for elastic limits.
+    pub pressure: Pressure,
+}
+
+/// The charges that follow. It is meant to be used again, and takes no memory from the heap for a
+/// few charges.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// What is to be decided, in the order of the rules.
+    pub charges: SmallVec<[Planned; 2]>,
+    /// The rules that match, those without a charge too.
+    pub matched: SmallVec<[RuleId; 4]>,
+    /// How many rules match but do not apply, because an attribute that they count by is missing.
+    pub skipped: u32,
+    /// A rule that denies whatever has been taken, and why.
+    pub denied_by: Option<(RuleId, Refusal)>,
+    /// Whether a rule in shadow would do the same.
+    pub shadow_denied: bool,
+    /// Whether there is such a domain.
+    pub domain_known: bool,
+}
+
+/// Why a rule denies whatever has been taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// An attribute that it counts by is missing.
+    MissingAttribute,
+    /// It gives nothing to anyone.
+    Banned,
+}
+
+/// One charge to be decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Which limit.
+    pub limit: LimitId,
+    /// Whether it is stretched, because there is little pressure.
+    pub relaxed: bool,
+    /// Whose counter.
+    pub key: Key,
+    /// How much.
+    pub cost: u64,
+}
+
+impl Plan {
+    /// A rule denies, unless it is in shadow. The first that does is told.
+    fn refuse(&mut self, (id, rule): (RuleId, &CompiledRule), refusal: Refusal) {
+        match rule.rule.mode {
+            Mode::Enforce => {
+                self.denied_by.get_or_insert((id, refusal));
+            }
+            Mode::Shadow => self.shadow_denied = true,
+        }
+    }
+
+    /// Forgets everything and keeps the room.
+    pub fn clear(&mut self) {
+        self.charges.clear();
+        self.matched.clear();
+        self.skipped = 0;
+        self.denied_by = None;
+        self.shadow_denied = false;
+        self.domain_known = false;
+    }
+}
+
+impl CompiledRules {
+    /// Adds to `plan` what follows from a request. Nothing is allocated where a few charges follow.
+    pub fn resolve(&self, ask: &Ask<'_>, plan: &mut Plan) -> Result<(), ResolveError> {
+        let Some(domain) = self.domains.get(ask.domain) else { return Ok(()) };
+        plan.domain_known = true;
+        if ask.attributes.len() > ATTRIBUTES_MAX {
+            return Err(ResolveError::TooManyAttributes { max: ATTRIBUTES_MAX });
+        }
+        let view = domain.index.view(ask.attributes);
+        let mut found = Found::new();
+        domain.index.find(&view, &mut found);
+        let mut subjects = Subjects::default();
+        for &number in &found {
+            let id = RuleId::new(domain.first + number);
+            let rule = self.compiled_rule(id);
+            self.apply(ask, (id, rule), &view, &mut subjects, plan);
+        }
+        if domain.descriptors.is_some() {
+            self.apply_descriptors(ask, domain, &view, plan);
+        }
+        Ok(())
+    }
+
+    /// Adds the charges of one rule that matches.
+    #[inline]
+    fn apply(
+        &self,
+        ask: &Ask<'_>,
+        (id, rule): (RuleId, &CompiledRule),
+        view: &View<'_>,
+        subjects: &mut Subjects,
+        plan: &mut Plan,
+    ) {
+        let is_missing = rule.per.iter().any(|&name| view.value(name).is_none());
+        if is_missing {
+            match rule.rule.missing {
+                Missing::Skip => {
+                    plan.skipped += 1;
+                    return;
+                }
+                Missing::Deny => {
+                    plan.matched.push(id);
+                    plan.refuse((id, rule), Refusal::MissingAttribute);
+                    return;
+                }
+                Missing::Shared => {}
+            }
+        }
+        plan.matched.push(id);
+        let subject = subjects.of(self, rule, view);
+        self.charge(ask, (id, rule), view, subject, plan);
+    }
+
+    /// The limit of Envoy's descriptors: the attributes are one descriptor, in their order.
+    fn apply_descriptors(
+        &self,
+        ask: &Ask<'_>,
+        domain: &CompiledDomain,
+        view: &View<'_>,
+        plan: &mut Plan,
+    ) {
+        let found = domain.descriptors.as_ref().and_then(|tree| tree.find(ask.attributes));
+        let Some(found) = found else { return };
+        let id = RuleId::new(domain.first_descriptor + found.rule);
+        plan.matched.push(id);
+        let subject = self.hasher.attributes(found.counted_by(ask.attributes));
+        self.charge(ask, (id, self.compiled_rule(id)), view, subject, plan);
+    }
+
+    #[inline]
+    fn charge(
+        &self,
+        ask: &Ask<'_>,
+        (id, rule): (RuleId, &CompiledRule),
+        view: &View<'_>,
+        subject: Subject,
+        plan: &mut Plan,
+    ) {
+        let quota = rule.overridden(view, ask.now).unwrap_or_else(|| rule.tier(view));
+        let relaxed = ask.pressure < rule.relaxed_below;
+        let cost = ask.cost.saturating_mul(rule.cost.of(view));
+        if quota.is_nothing() && cost > 0 {
+            plan.refuse((id, rule), Refusal::Banned);
+        }
+        let mut push = |limit: u32| {
+            let limit = LimitId::new(limit);
+            let key = subject.key(self.limit(limit).salt());
+            plan.charges.push(Planned { limit, relaxed, key, cost });
+        };
+        quota.limits().for_each(&mut push);
+        if let Some(priority) = &rule.priority {
+            let own = view.value(priority.by);
+            let before = priority.classes.iter().take_while(|&name| own != Some(&**name));
+            for (class, _) in before.enumerate() {
+                quota.reserve(class).for_each(&mut push);
+            }
+        }
+        rule.candidate.limits().for_each(&mut push);
+    }
+}
+
+impl CompiledRule {
+    /// What the override of this request's key gives, where there is one.
+    #[inline]
+    fn overridden(&self, view: &View<'_>, now: Timestamp) -> Option<crate::compile::Range> {
+        let overrides = self.overrides.as_ref()?;
+        let values: Option<SmallVec<[&[u8]; 4]>> =
+            self.per.iter().map(|&name| view.value(name)).collect();
+        overrides.find(&values?, now)
+    }
+
+    /// Where the limits for this request come from.
+    pub(crate) fn quota_of(&self, view: &View<'_>, now: Timestamp) -> QuotaOf {
+        if self.overridden(view, now).is_some() {
+            return QuotaOf::Override;
+        }
+        let tier = self.tiers.as_ref().and_then(|tiers| {
+            let value = view.value(tiers.by)?;
+            tiers.quotas.contains_key(value).then_some(value)
+        });
+        match tier {
+            Some(tier) => QuotaOf::Tier(String::from_utf8_lossy(tier).into_owned()),
+            None => QuotaOf::Rule,
+        }
+    }
+
+    /// What the tier of this request gives, or the rule's own quota.
+    #[inline]
+    fn tier(&self, view: &View<'_>) -> crate::compile::Range {
+        let tiers = self.tiers.as_ref();
+        let tier = tiers.and_then(|tiers| tiers.quotas.get(view.value(tiers.by)?));
+        tier.copied().unwrap_or(self.quota)
+    }
+}
+
+impl CompiledCost {
+    #[inline]
+    fn of(self, view: &View<'_>) -> u64 {
+        match self {
+            Self::Number(number) => number,
+            Self::Attribute { of, default } => {
+                view.value(of).and_then(whole_number).unwrap_or(default)
+            }
+        }
+    }
+}
+
+fn whole_number(value: &[u8]) -> Option<u64> {
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// The subject of the last rule, since many rules count by the same attributes.
+#[derive(Default)]
+struct Subjects {
+    last: Option<(u32, Subject)>,
+}
+
+impl Subjects {
+    /// Who is counted: the values of the rule's `per` attributes. Their names are in the salts of the
+    /// rule's limits already.
+    #[inline]
+    fn of(&mut self, rules: &CompiledRules, rule: &CompiledRule, view: &View<'_>) -> Subject {
+        if let Some((list, subject)) = self.last
+            && list == rule.per_list
+        {
+            return subject;
+        }
+        let subject = rules.hasher.values(rule.per.iter().map(|&name| view.value(name)));
+        self.last = Some((rule.per_list, subject));
+        subject
+    }
+}
+
+/// Why a request could not be resolved. Nothing was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResolveError {
+    /// The request has more attributes than anyone looks at.
+    TooManyAttributes {
+        /// The most.
+        max: usize,
+    },
+}
+
+impl std::fmt::Display for ResolveError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooManyAttributes { max } => {
+                write!(f, "the request has more than {max} attributes; send those that rules name")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ResolveError {}
