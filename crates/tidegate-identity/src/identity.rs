@@ -1,0 +1,160 @@
+//! A request to its attributes, all settings applied.
+
+use std::io::Write as _;
+
+use http::header::HOST;
+use tidegate_core::Timestamp;
+use tidegate_rules::path::normalise;
+
+use crate::address::{Addresses, write_address};
+use crate::attributes::{Attributes, Token, TokenFault};
+use crate::client::Clients;
+use crate::config::{IdentityConfig, VALUE_BYTES_MAX, names};
+use crate::country::Countries;
+use crate::error::IdentityError;
+use crate::fingerprint::Fingerprint;
+use crate::host;
+use crate::request::{Host, RequestParts};
+use crate::source::{Extract, Source};
+use crate::token::Tokens;
+
+/// Makes attributes from requests. It is compiled once and shared.
+#[derive(Debug)]
+pub struct Identity {
+    clients: Clients,
+    addresses: Addresses,
+    countries: Countries,
+    tokens: Option<Tokens>,
+    api_key: Vec<Source>,
+    extract: Vec<Extract>,
+    fingerprint: Fingerprint,
+}
+
+impl Identity {
+    /// Checks and compiles settings.
+    pub fn new(config: IdentityConfig) -> Result<Self, IdentityError> {
+        config.check()?;
+        Ok(Self {
+            clients: Clients::new(&config.proxies)?,
+            addresses: Addresses::new(&config.address)?,
+            countries: Countries::new(config.country)?,
+            tokens: config.token.map(Tokens::new).transpose()?,
+            api_key: config.api_key,
+            extract: config.extract,
+            fingerprint: Fingerprint::new(&config.secret),
+        })
+    }
+
+    /// Puts the attributes of a request into `out`, in the place of those before.
+    ///
+    /// They come in this order, each absent where the request does not say it: `ip`, `address`, `country`, `asn`,
+    /// `method`, `host`, `path`, the claims of a valid token, `api_key`, and what else is extracted, both in the
+    /// order of the settings. `now` is the time since the Unix epoch; only the times in tokens are compared with it.
+    pub fn attributes(&self, request: &RequestParts<'_>, now: Timestamp, out: &mut Attributes) {
+        out.clear();
+        self.client(request, out);
+        out.push_with(names::METHOD, |values| {
+            let start = values.len();
+            values.extend_from_slice(request.method);
+            self.fingerprint.shorten(values, start, VALUE_BYTES_MAX);
+        });
+        host(request, out);
+        if let Some(path) = request.path {
+            // It is not shortened, since a rule may look at the end of it. Servers bound it.
+            out.push(names::PATH, &normalise(path));
+        }
+        self.token(request, now, out);
+        self.api_key(request, out);
+        for extract in &self.extract {
+            self.extract(extract, request, out);
+        }
+    }
+
+    fn client(&self, request: &RequestParts<'_>, out: &mut Attributes) {
+        let client = self.clients.address(request.peer, request.headers, &self.addresses);
+        let Some(client) = client else { return };
+        out.push_with(names::IP, |values| self.addresses.write_network(client, values));
+        if self.addresses.whole {
+            out.push_with(names::ADDRESS, |values| write_address(client, values));
+        }
+        if self.countries.is_empty() {
+            return;
+        }
+        out.push_if(names::COUNTRY, |values| self.countries.write_country(client, values));
+        if let Some(asn) = self.countries.asn(client) {
+            // Writing to a `Vec` cannot fail.
+            out.push_with(names::ASN, |values| drop(write!(values, "{asn}")));
+        }
+    }
+
+    fn token(&self, request: &RequestParts<'_>, now: Timestamp, out: &mut Attributes) {
+        let Some(tokens) = &self.tokens else { return };
+        // Verifying allocates anyway.
+        let mut token = Vec::new();
+        let outcome = match tokens.source().read(request, &mut token) {
+            0 => Token::Absent,
+            1 => match tokens.read(&token, now, &self.fingerprint, out) {
+                Ok(()) => Token::Valid,
+                Err(fault) => Token::Invalid(fault),
+            },
+            _ => Token::Invalid(TokenFault::Repeated),
+        };
+        out.set_token(outcome);
+    }
+
+    fn api_key(&self, request: &RequestParts<'_>, out: &mut Attributes) {
+        let mut doubt = false;
+        out.push_if(names::API_KEY, |values| {
+            let start = values.len();
+            for source in &self.api_key {
+                let count = source.read(request, values);
+                if count > 1 {
+                    doubt = true;
+                    return false;
+                }
+                if values.len() > start {
+                    self.fingerprint.conceal(values, start);
+                    return true;
+                }
+            }
+            false
+        });
+        out.doubts_mut().api_key |= doubt;
+    }
+
+    fn extract(&self, extract: &Extract, request: &RequestParts<'_>, out: &mut Attributes) {
+        let mut count = 0;
+        out.push_if(&extract.name, |values| {
+            let start = values.len();
+            count = extract.source.read(request, values);
+            self.fingerprint.shorten(values, start, VALUE_BYTES_MAX);
+            count > 0
+        });
+        out.doubts_mut().repeated |= count > 1;
+    }
+}
+
+/// The host of the target goes before the header, as RFC 9112 has it (section 3.2.2). More than one
+/// header, or one that is no host, is a doubt, and then no host is better than the wrong one.
+fn host(request: &RequestParts<'_>, out: &mut Attributes) {
+    let mut lines = request.headers.get_all(HOST).iter().map(http::HeaderValue::as_bytes);
+    let text = match request.host {
+        Host::Absent => return,
+        Host::Named(name) => Some(name),
+        Host::InHeader => lines.next(),
+    };
+    let repeated = match request.host {
+        Host::InHeader => lines.next().is_some(),
+        Host::Named(_) => lines.nth(1).is_some(),
+        Host::Absent => false,
+    };
+    let mut doubt = repeated;
+    if let (Some(text), false) = (text, repeated) {
+        out.push_if(names::HOST, |values| {
+            let written = host::write(text, values);
+            doubt = written.is_err();
+            written.unwrap_or(false)
+        });
+    }
+    out.doubts_mut().host |= doubt;
+}

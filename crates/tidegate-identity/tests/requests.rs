@@ -1,0 +1,397 @@
+//! Whole requests: what clients can and cannot do about who they are.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::HashSet;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use proptest::prelude::*;
+use tidegate_core::Timestamp;
+use tidegate_identity::config::VALUE_BYTES_MAX;
+use tidegate_identity::{
+    Attributes, Claim, Dialect, Extract, ForwardAuthError, ForwardedHeader, Identity,
+    IdentityConfig, RequestParts, Source, TokenConfig, TokenKey, Trust, forward_auth,
+};
+
+const PROXY: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
+
+fn trusting(header: ForwardedHeader) -> IdentityConfig {
+    let mut config = IdentityConfig::new([1; 16]);
+    config.proxies.trust = Trust::Networks(vec!["10.0.0.0/8".parse().expect("a network")]);
+    config.proxies.header = header;
+    config
+}
+
+fn compiled(config: IdentityConfig) -> Identity {
+    Identity::new(config).expect("settings")
+}
+
+fn headers(lines: &[(&'static str, &[u8])]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        headers.append(*name, HeaderValue::from_bytes(value).expect("a value"));
+    }
+    headers
+}
+
+fn attributes(identity: &Identity, request: &RequestParts<'_>) -> Attributes {
+    let mut out = Attributes::new();
+    identity.attributes(request, Timestamp::ZERO, &mut out);
+    out
+}
+
+/// One attribute of a GET request.
+fn value(
+    identity: &Identity,
+    name: &str,
+    peer: Option<IpAddr>,
+    headers: &HeaderMap,
+) -> Option<String> {
+    let request = RequestParts::new(peer, b"GET", b"/", headers);
+    let out = attributes(identity, &request);
+    out.value(name).map(|value| String::from_utf8_lossy(value).into_owned())
+}
+
+#[test]
+fn an_identity_is_shared_between_threads() {
+    fn shared<T: Send + Sync>(_: &T) {}
+    shared(&compiled(IdentityConfig::new([1; 16])));
+}
+
+#[test]
+fn a_hundred_thousand_addresses_of_one_network_are_one_client() {
+    let identity = compiled(IdentityConfig::new([1; 16]));
+    let headers = HeaderMap::new();
+    let mut out = Attributes::new();
+    // A fixed sequence that jumps about in the last 64 bits.
+    let mut low = 1_u64;
+    for _ in 0..100_000 {
+        low = low.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let address = Ipv6Addr::from_bits(0x2001_0db8_0001_0002 << 64 | u128::from(low));
+        let request = RequestParts::new(Some(address.into()), b"GET", b"/", &headers);
+        identity.attributes(&request, Timestamp::ZERO, &mut out);
+        assert_eq!(out.value("ip"), Some(&b"2001:db8:1:2::/64"[..]));
+    }
+}
+
+#[test]
+fn all_spellings_of_an_ipv4_address_are_one_client() {
+    let identity = compiled(trusting(ForwardedHeader::XForwardedFor));
+    for spelling in [
+        "192.0.2.7",
+        "192.0.2.7:1234",
+        "::ffff:192.0.2.7",
+        "::FFFF:c000:207",
+        "0:0:0:0:0:ffff:192.0.2.7",
+        "[::ffff:192.0.2.7]",
+        "[::ffff:c000:0207]:99",
+        "::ffff:192.0.2.7%eth0",
+        "\"192.0.2.7\"",
+    ] {
+        let headers = headers(&[("x-forwarded-for", spelling.as_bytes())]);
+        assert_eq!(
+            value(&identity, "ip", PROXY, &headers).as_deref(),
+            Some("192.0.2.7"),
+            "{spelling}"
+        );
+    }
+    let mapped = Some("::ffff:192.0.2.7".parse().expect("an address"));
+    let ip = value(&identity, "ip", mapped, &HeaderMap::new());
+    assert_eq!(ip.as_deref(), Some("192.0.2.7"));
+}
+
+#[test]
+fn two_mapped_addresses_are_two_clients() {
+    let identity = compiled(IdentityConfig::new([1; 16]));
+    let addresses = (0..=255).map(|last| Ipv4Addr::new(192, 0, 2, last).to_ipv6_mapped());
+    let ips: HashSet<_> = addresses
+        .map(|address| value(&identity, "ip", Some(address.into()), &HeaderMap::new()))
+        .collect();
+    assert_eq!(ips.len(), 256);
+}
+
+#[test]
+fn more_than_one_host_is_a_doubt_and_no_host() {
+    let identity = compiled(IdentityConfig::new([1; 16]));
+    let two = headers(&[("host", b"a"), ("host", b"b")]);
+    for target in [&b"/"[..], b"http://c/"] {
+        let out = attributes(&identity, &RequestParts::new(PROXY, b"GET", target, &two));
+        assert_eq!(out.value("host"), None);
+        assert!(out.doubts().host && out.doubts().any());
+    }
+    let odd = headers(&[("host", b"a, b")]);
+    let out = attributes(&identity, &RequestParts::new(PROXY, b"GET", b"/", &odd));
+    assert!(out.value("host").is_none() && out.doubts().host);
+}
+
+#[test]
+fn the_host_of_the_target_goes_before_the_header() {
+    let identity = compiled(IdentityConfig::new([1; 16]));
+    let one = headers(&[("host", b"header.example")]);
+    let host = |target: &[u8]| {
+        let out = attributes(&identity, &RequestParts::new(PROXY, b"GET", target, &one));
+        assert!(!out.doubts().any());
+        String::from_utf8_lossy(out.value("host").expect("a host")).into_owned()
+    };
+    assert_eq!(host(b"http://Target.example:80/a"), "target.example");
+    assert_eq!(host(b"/a"), "header.example");
+}
+
+#[test]
+fn the_method_is_the_requests_own() {
+    let identity = compiled(IdentityConfig::new([1; 16]));
+    let headers = headers(&[("x-http-method-override", b"DELETE"), ("x-method-override", b"PUT")]);
+    assert_eq!(value(&identity, "method", PROXY, &headers).as_deref(), Some("GET"));
+}
+
+#[test]
+fn an_api_key_is_one_hash_wherever_it_stands_and_never_itself() {
+    let mut config = IdentityConfig::new([1; 16]);
+    config.api_key = vec![
+        Source::header("x-api-key").expect("a header"),
+        Source::Bearer,
+        Source::Query("key".into()),
+    ];
+    let identity = compiled(config);
+    let none = HeaderMap::new();
+    let key = |target: &[u8], headers: &HeaderMap| {
+        let out = attributes(&identity, &RequestParts::new(PROXY, b"GET", target, headers));
+        out.value("api_key").map(|value| String::from_utf8_lossy(value).into_owned())
+    };
+    let hash = key(b"/", &headers(&[("x-api-key", b"k-123456")])).expect("a key");
+    assert_eq!(hash.len(), 32);
+    assert!(!hash.contains("123456"));
+    assert_eq!(key(b"/", &headers(&[("authorization", b"Bearer k-123456")])), Some(hash.clone()));
+    assert_eq!(key(b"/?key=k-%3123456", &none), Some(hash.clone()));
+    assert_ne!(key(b"/?key=k-123457", &none), Some(hash));
+    assert_eq!(key(b"/?key=", &none), None);
+    let twice = attributes(&identity, &RequestParts::new(PROXY, b"GET", b"/?key=a&key=b", &none));
+    assert!(twice.value("api_key").is_none() && twice.doubts().api_key);
+}
+
+#[test]
+fn repeated_values_are_joined_and_said_to_be() {
+    let mut config = IdentityConfig::new([1; 16]);
+    config.extract = vec![Extract::named("tenant", Source::header("x-tenant").expect("a header"))];
+    let identity = compiled(config);
+    let headers = headers(&[("x-tenant", b"a"), ("x-tenant", b"b")]);
+    let out = attributes(&identity, &RequestParts::new(PROXY, b"GET", b"/", &headers));
+    assert_eq!(out.value("tenant"), Some(&b"a, b"[..]));
+    assert!(out.doubts().repeated);
+}
+
+#[test]
+fn the_whole_address_is_there_where_it_is_asked_for() {
+    let mut config = IdentityConfig::new([1; 16]);
+    config.address.whole = true;
+    let identity = compiled(config);
+    let peer = Some("2001:db8::7".parse().expect("an address"));
+    let none = HeaderMap::new();
+    assert_eq!(value(&identity, "address", peer, &none).as_deref(), Some("2001:db8::7"));
+    assert_eq!(value(&identity, "ip", peer, &none).as_deref(), Some("2001:db8::/64"));
+}
+
+fn described(
+    lines: &[(&'static str, &[u8])],
+    dialect: Dialect,
+) -> Result<String, ForwardAuthError> {
+    let headers = headers(lines);
+    let identity = compiled(trusting(ForwardedHeader::XForwardedFor));
+    let out = attributes(&identity, &forward_auth(PROXY, &headers, dialect)?);
+    let pairs = out.iter().map(|attribute| {
+        format!("{}={}", attribute.name, String::from_utf8_lossy(attribute.value))
+    });
+    Ok(pairs.collect::<Vec<_>>().join(" "))
+}
+
+const TRAEFIK: [(&str, &[u8]); 5] = [
+    ("host", b"limiter.internal"),
+    ("x-forwarded-for", b"192.0.2.7"),
+    ("x-forwarded-host", b"API.example.com"),
+    ("x-forwarded-method", b"POST"),
+    ("x-forwarded-uri", b"/login?next=/"),
+];
+
+#[test]
+fn a_request_is_read_from_the_headers_of_the_proxy() {
+    let expected = "ip=192.0.2.7 method=POST host=api.example.com path=/login";
+    assert_eq!(described(&TRAEFIK, Dialect::Forwarded).as_deref(), Ok(expected));
+    assert_eq!(described(&TRAEFIK, Dialect::Either).as_deref(), Ok(expected));
+    let nginx: [(&str, &[u8]); 4] = [
+        ("host", b"limiter.internal"),
+        ("x-forwarded-for", b"192.0.2.7"),
+        ("x-original-uri", b"/login"),
+        ("x-original-method", b"POST"),
+    ];
+    let expected = "ip=192.0.2.7 method=POST path=/login";
+    assert_eq!(described(&nginx, Dialect::Original).as_deref(), Ok(expected));
+    assert_eq!(described(&nginx, Dialect::Either).as_deref(), Ok(expected));
+}
+
+#[test]
+fn a_client_cannot_describe_its_own_request() {
+    let mut lines = TRAEFIK.to_vec();
+    lines.push(("x-original-uri", b"/harmless"));
+    assert_eq!(described(&lines, Dialect::Either), Err(ForwardAuthError::BothDialects));
+    let login = described(&lines, Dialect::Forwarded).expect("a request");
+    assert!(login.ends_with("path=/login"), "{login}");
+    let mut lines = TRAEFIK.to_vec();
+    lines.push(("x-forwarded-uri", b"/harmless"));
+    let repeated = ForwardAuthError::Repeated("x-forwarded-uri");
+    assert_eq!(described(&lines, Dialect::Forwarded), Err(repeated));
+}
+
+#[test]
+fn a_proxy_that_describes_nothing_is_told_what_is_missing() {
+    let missing = ForwardAuthError::Missing("x-forwarded-method");
+    assert_eq!(described(&[], Dialect::Either), Err(missing));
+    let missing = ForwardAuthError::Missing("x-original-uri");
+    assert_eq!(described(&[("x-original-method", b"GET")], Dialect::Either), Err(missing));
+}
+
+/// Every setting that looks at bytes of the request.
+fn everything(header: ForwardedHeader) -> Identity {
+    let mut config = trusting(header);
+    let key = TokenKey::secret(&[7; 32]).expect("a key");
+    let mut token = TokenConfig::new(vec![key]);
+    token.claims.push(Claim::new("org", "org.id"));
+    config.token = Some(token);
+    config.api_key =
+        vec![Source::header("x-api-key").expect("a header"), Source::Query("key".into())];
+    config.extract = vec![
+        Extract::new(Source::header("x-tenant").expect("a header")),
+        Extract::new(Source::Cookie("id".into())),
+        Extract::new(Source::Query("q".into())),
+    ];
+    compiled(config)
+}
+
+/// What clients write: anything, and what looks like the real thing.
+fn piece() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..40),
+        "[-a-z0-9.:,;=\"\\\\%_ \\[\\]/?#&+@]{0,40}".prop_map(String::into_bytes),
+        "(for=|For=\"|\\[|1\\.2\\.3\\.4|::ffff:1\\.2\\.3\\.4|\"|\\\\|;|,|unknown|_x| ){0,9}"
+            .prop_map(String::into_bytes),
+        "(Bearer |bearer)?[a-zA-Z0-9_-]{0,9}(\\.[a-zA-Z0-9_-]{0,9}){0,3}"
+            .prop_map(String::into_bytes),
+    ]
+}
+
+/// A value that a header can carry.
+fn header_value() -> impl Strategy<Value = HeaderValue> {
+    piece().prop_map(|mut bytes| {
+        bytes.retain(|byte| HeaderValue::from_bytes(&[*byte]).is_ok());
+        HeaderValue::from_bytes(&bytes).expect("only bytes that may stand in one")
+    })
+}
+
+fn any_header() -> impl Strategy<Value = (HeaderName, HeaderValue)> {
+    const NAMES: &[&str] = &[
+        "host",
+        "x-forwarded-for",
+        "forwarded",
+        "authorization",
+        "cookie",
+        "x-tenant",
+        "x-api-key",
+        "x-forwarded-uri",
+        "x-forwarded-method",
+        "x-original-uri",
+    ];
+    (prop::sample::select(NAMES), header_value())
+        .prop_map(|(name, value)| (HeaderName::from_static(name), value))
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_client_sends_nothing_panics_and_values_are_bounded(
+        lines in prop::collection::vec(any_header(), 0..12),
+        method in piece(),
+        target in piece(),
+        peer: Option<[u8; 16]>,
+        which: bool,
+    ) {
+        let header = if which { ForwardedHeader::Forwarded } else { ForwardedHeader::XForwardedFor };
+        let identity = everything(header);
+        let headers: HeaderMap = lines.into_iter().collect();
+        let peer = peer.map(|bytes| IpAddr::V6(bytes.into()));
+        let request = RequestParts::new(peer, &method, &target, &headers);
+        let out = attributes(&identity, &request);
+        for attribute in out.iter().filter(|attribute| attribute.name != "path") {
+            prop_assert!(attribute.value.len() <= VALUE_BYTES_MAX);
+        }
+        if let Ok(request) = forward_auth(peer, &headers, Dialect::Either) {
+            attributes(&identity, &request);
+        }
+    }
+
+    /// The client writes any number of lines, and the beginning of the one that the proxy adds to.
+    #[test]
+    fn whatever_a_client_prepends_its_address_is_the_one_that_the_proxy_saw(
+        lines in prop::collection::vec(header_value(), 0..4),
+        begun in prop::option::of(header_value()),
+        client in any::<u32>().prop_map(Ipv4Addr::from_bits).prop_filter(
+            "clients are not in the proxies' network", |client| client.octets()[0] != 10),
+        hops: bool,
+        which: bool,
+    ) {
+        let (header, name, seen) = if which {
+            (ForwardedHeader::Forwarded, "forwarded", format!("for={client};host=\"a,b\", for=10.0.0.2"))
+        } else {
+            (ForwardedHeader::XForwardedFor, "x-forwarded-for", format!("{client}, 10.0.0.2"))
+        };
+        let mut config = trusting(header);
+        if hops {
+            config.proxies.trust = Trust::Hops(2);
+        }
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(name, line);
+        }
+        let mut last = begun.map_or_else(Vec::new, |begun| [begun.as_bytes(), b", "].concat());
+        last.extend_from_slice(seen.as_bytes());
+        headers.append(name, HeaderValue::from_bytes(&last).expect("a value"));
+        let ip = value(&compiled(config), "ip", PROXY, &headers);
+        prop_assert_eq!(ip, Some(client.to_string()));
+    }
+
+    #[test]
+    fn a_peer_that_is_not_trusted_cannot_change_its_address(
+        lines in prop::collection::vec(any_header(), 0..8),
+    ) {
+        let identity = everything(ForwardedHeader::XForwardedFor);
+        let peer = Some("192.0.2.1".parse().expect("an address"));
+        let headers: HeaderMap = lines.into_iter().collect();
+        let ip = value(&identity, "ip", peer, &headers);
+        prop_assert_eq!(ip.as_deref(), Some("192.0.2.1"));
+    }
+
+    /// Separators of all kinds in short values, so that near misses are common.
+    #[test]
+    fn two_requests_share_their_attributes_only_if_their_values_are_the_same(
+        one in ("[a,=; ]{0,4}", "[a,=; ]{0,4}"),
+        two in ("[a,=; ]{0,4}", "[a,=; ]{0,4}"),
+    ) {
+        let mut config = IdentityConfig::new([1; 16]);
+        let source = |name: &str| Source::header(name).expect("a header");
+        config.extract = vec![Extract::named("a", source("a")), Extract::named("b", source("b"))];
+        let identity = compiled(config);
+        let list = |(a, b): &(String, String)| {
+            let headers = headers(&[("a", a.trim().as_bytes()), ("b", b.trim().as_bytes())]);
+            let out = attributes(&identity, &RequestParts::new(PROXY, b"GET", b"/", &headers));
+            out.iter().map(|item| (item.name.to_owned(), item.value.to_vec())).collect::<Vec<_>>()
+        };
+        let same = one.0.trim() == two.0.trim() && one.1.trim() == two.1.trim();
+        prop_assert_eq!(list(&one) == list(&two), same);
+    }
+
+    #[test]
+    fn long_values_stay_apart(one in "[ab]{250,270}", two in "[ab]{250,270}") {
+        let mut config = IdentityConfig::new([1; 16]);
+        config.extract = vec![Extract::named("a", Source::header("a").expect("a header"))];
+        let identity = compiled(config);
+        let of = |text: &str| value(&identity, "a", PROXY, &headers(&[("a", text.as_bytes())]));
+        prop_assert_eq!(of(&one) == of(&two), one == two);
+        prop_assert!(of(&one).is_some_and(|value| value.len() <= VALUE_BYTES_MAX));
+    }
+}
