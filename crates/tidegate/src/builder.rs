@@ -1,18 +1,16 @@
 //! Putting a limiter together.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io;
 use std::path::Path;
 
 use tidegate_core::Limit;
 use tidegate_rules::identity::{KeyHasher, SECRET_BYTES};
 use tidegate_rules::{ParseLimitError, parse_limit};
-use tidegate_store::snapshot::{Label, SnapshotError, label_of, read_file};
 use tidegate_store::{Request, Table, TableConfig, TableError};
 
 use crate::limiter::Salted;
-use crate::{Clock, Limiter, SystemClock};
+use crate::secret::{Found, Secret};
+use crate::{Clock, Limiter, Restored, SystemClock};
 
 /// A limiter in the making. See [`Limiter::builder`].
 ///
@@ -36,17 +34,6 @@ pub struct LimiterBuilder<C = SystemClock> {
     clock: C,
     /// The first mistake, told when the limiter is built, so that calls can be chained.
     error: Option<BuildError>,
-}
-
-/// What a limiter found where its state was to be.
-#[derive(Debug)]
-pub enum Restored {
-    /// The state of so many keys.
-    Keys(u64),
-    /// No file: the limiter starts empty.
-    Nothing,
-    /// A file that was refused: the limiter starts empty.
-    Refused(SnapshotError),
 }
 
 impl LimiterBuilder {
@@ -96,8 +83,8 @@ impl<C: Clock> LimiterBuilder<C> {
 
     /// The limiter, with every key's quota full.
     pub fn build(self) -> Result<Limiter<C>, BuildError> {
-        let secret = self.secret;
-        self.build_with(secret.unwrap_or_else(random_secret))
+        let secret = Secret::new(self.secret);
+        self.build_with(&secret)
     }
 
     /// The limiter with the state that [`Limiter::save`] wrote to `path`, and what was found there.
@@ -105,28 +92,14 @@ impl<C: Clock> LimiterBuilder<C> {
     /// the limiter starts empty: a bad file is no reason not to start.
     pub fn build_from(self, path: impl AsRef<Path>) -> Result<(Limiter<C>, Restored), BuildError> {
         let config = TableConfig::for_limits(self.memory_bytes, &self.limits);
-        let bytes = match read_file(path.as_ref(), config) {
-            Ok(bytes) => bytes,
-            Err(SnapshotError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok((self.build()?, Restored::Nothing));
-            }
-            Err(error) => return Ok((self.build()?, Restored::Refused(error))),
-        };
-        let kept = label_of(&bytes).ok().and_then(|label| secret_in(&label));
-        let secret = self.secret.or(kept).unwrap_or_else(random_secret);
-        let given = self.secret.is_some();
-        let limiter = self.build_with(secret)?;
-        // A file that keeps its own secret is told by that; one that does not, by its fingerprint.
-        let label = if given { fingerprint_of(&secret) } else { label(&secret) };
-        let now = limiter.clock.now();
-        let restored = match limiter.table.read_snapshot(&bytes, &label, now) {
-            Ok(keys) => Restored::Keys(keys),
-            Err(error) => Restored::Refused(error),
-        };
+        let found = Found::at(path.as_ref(), config);
+        let secret = Secret::for_file(self.secret, &found);
+        let limiter = self.build_with(&secret)?;
+        let restored = found.restore(&limiter.table, &limiter.label, limiter.clock.now());
         Ok((limiter, restored))
     }
 
-    fn build_with(self, secret: [u8; SECRET_BYTES]) -> Result<Limiter<C>, BuildError> {
+    fn build_with(self, secret: &Secret) -> Result<Limiter<C>, BuildError> {
         if let Some(error) = self.error {
             return Err(error);
         }
@@ -136,15 +109,14 @@ impl<C: Clock> LimiterBuilder<C> {
         if self.limits.len() > Request::CHARGES_MAX {
             return Err(BuildError::TooManyLimits { max: Request::CHARGES_MAX });
         }
-        let hasher = KeyHasher::new(&secret);
+        let hasher = secret.hasher();
         let config = TableConfig::for_limits(self.memory_bytes, &self.limits);
         for limit in &self.limits {
             config.check(limit).map_err(BuildError::Memory)?;
         }
         let table = Table::new(config, self.clock.now()).map_err(BuildError::Memory)?;
-        let label = if self.secret.is_some() { fingerprint_of(&secret) } else { label(&secret) };
         let limits = salted(self.limits, &hasher);
-        Ok(Limiter { limits, table, hasher, label, clock: self.clock })
+        Ok(Limiter { limits, table, hasher, label: secret.label(), clock: self.clock })
     }
 }
 
@@ -164,36 +136,6 @@ fn salted(limits: Vec<Limit>, hasher: &KeyHasher) -> Box<[Salted]> {
         Salted { limit, salt }
     };
     limits.into_iter().map(salt).collect()
-}
-
-/// A secret of 128 bits from the operating system's randomness, by way of `std`.
-fn random_secret() -> [u8; SECRET_BYTES] {
-    let mut secret = [0; SECRET_BYTES];
-    for half in secret.chunks_mut(8) {
-        // Each state has keys of its own, so each gives other bits.
-        half.copy_from_slice(&RandomState::new().build_hasher().finish().to_le_bytes());
-    }
-    secret
-}
-
-/// The label of a file that keeps its own secret: the secret, and its fingerprint.
-fn label(secret: &[u8; SECRET_BYTES]) -> Label {
-    let mut label = fingerprint_of(secret);
-    label[..SECRET_BYTES].copy_from_slice(secret);
-    label
-}
-
-/// The label of a file whose secret is kept elsewhere: nothing, and the secret's fingerprint.
-fn fingerprint_of(secret: &[u8; SECRET_BYTES]) -> Label {
-    let mut label = [0; 32];
-    let fingerprint = KeyHasher::new(secret).bytes(b"state file").as_u128();
-    label[SECRET_BYTES..].copy_from_slice(&fingerprint.to_le_bytes());
-    label
-}
-
-fn secret_in(label: &Label) -> Option<[u8; SECRET_BYTES]> {
-    let secret: [u8; SECRET_BYTES] = label[..SECRET_BYTES].try_into().ok()?;
-    (secret != [0; SECRET_BYTES]).then_some(secret)
 }
 
 /// What can be given as a limit.

@@ -94,7 +94,7 @@ impl Decision {
 }
 
 /// Orders decisions by how much they bind.
-fn severity(decision: &core::Decision) -> (u8, u64) {
+pub(crate) fn severity(decision: &core::Decision) -> (u8, u64) {
     match decision.verdict {
         Verdict::Allow { .. } => (0, u64::MAX - decision.remaining),
         Verdict::Deny { retry_after } => (1, retry_after.as_micros()),

@@ -62,6 +62,8 @@
 //! | [`decision`] | [`Decision`] over all limits of a call |
 //! | [`permit`] | [`Permit`]: a place under a concurrency limit, given back on drop |
 //! | [`keyed`] | [`Keyed`]: what can be counted by |
+//! | [`rules`] | [`RuleLimiter`]: the same by rules, which can be exchanged while it runs |
+//! | [`pressure`] | [`PressureSignal`]: how busy the protected service is, for elastic rules |
 //! | [`clock`] | [`Clock`], [`SystemClock`], [`ManualClock`] |
 #![forbid(unsafe_op_in_unsafe_fn)]
 
@@ -71,16 +73,22 @@ pub mod decision;
 pub mod keyed;
 pub mod limiter;
 pub mod permit;
+pub mod pressure;
+pub mod rules;
+mod secret;
 
-pub use builder::{BuildError, IntoLimit, LimiterBuilder, Restored};
+pub use builder::{BuildError, IntoLimit, LimiterBuilder};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::Decision;
 pub use keyed::Keyed;
 pub use limiter::Limiter;
 pub use permit::{OwnedPermit, Permit};
+pub use pressure::{HostPressure, PressureSignal};
+pub use rules::{Call, CheckError, RuleDecision, RuleLimiter, RuleLimiterBuilder, RulesError};
+pub use secret::Restored;
 pub use tidegate_core as core;
 pub use tidegate_core::{LeaseId, Limit, Span, Timestamp};
-pub use tidegate_rules::ParseLimitError;
+pub use tidegate_rules::{Attribute, ParseLimitError, RuleSet};
 pub use tidegate_store::Stats;
 pub use tidegate_store::snapshot::SnapshotError;
 

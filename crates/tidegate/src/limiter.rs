@@ -5,7 +5,7 @@ use std::path::Path;
 use tidegate_core::{self as core, Key, LeaseId, Limit, Operation, Timestamp};
 use tidegate_rules::identity::{KeyHasher, Salt, Subject};
 use tidegate_store::snapshot::{Label, SnapshotError};
-use tidegate_store::{Charge, Request, Stats, Table};
+use tidegate_store::{Charge, Fetched, Request, Stats, Table};
 
 use crate::{BuildError, Clock, Decision, Keyed, LimiterBuilder, SystemClock};
 
@@ -185,8 +185,15 @@ impl<C: Clock> Limiter<C> {
                 }
                 count += 1;
             }
+            let operation = Operation::Take { cost: 1 };
             for &subject in &group[..count] {
-                each(self.decide_at(subject, now, Operation::Take { cost: 1 }));
+                each(match &*self.limits {
+                    [Salted { limit, salt }] => {
+                        let fetched = self.table.prefetch(subject.key(*salt));
+                        self.decide_one(limit, fetched, now, operation)
+                    }
+                    _ => self.decide_several(subject, now, operation),
+                });
             }
             if count < group.len() {
                 return;
@@ -214,24 +221,32 @@ impl<C: Clock> Limiter<C> {
         self.table.save(path.as_ref(), &self.label, self.clock.now())
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a call of the library is one function, its key's")]
     fn decide(&self, who: &impl Keyed, operation: Operation) -> Decision {
         let subject = who.subject(&self.hasher);
-        if let [Salted { salt, .. }] = &*self.limits {
+        if let [Salted { limit, salt }] = &*self.limits {
             // The line is on its way while the clock is read.
-            self.table.prefetch(subject.key(*salt));
+            let fetched = self.table.prefetch(subject.key(*salt));
+            return self.decide_one(limit, fetched, self.clock.now(), operation);
         }
-        self.decide_at(subject, self.clock.now(), operation)
+        self.decide_several(subject, self.clock.now(), operation)
     }
 
-    #[inline]
-    fn decide_at(&self, subject: Subject, now: Timestamp, operation: Operation) -> Decision {
-        if let [Salted { limit, salt }] = &*self.limits {
-            let charge = Charge { limit, key: subject.key(*salt), operation };
-            return self
-                .table
-                .decide_one_as(now, &charge, |decision| Decision::of_one(decision, now));
-        }
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn decide_one(
+        &self,
+        limit: &Limit,
+        fetched: Fetched,
+        now: Timestamp,
+        operation: Operation,
+    ) -> Decision {
+        let finish = |decision| Decision::of_one(decision, now);
+        self.table.decide_fetched(now, limit, fetched, operation, finish)
+    }
+
+    fn decide_several(&self, subject: Subject, now: Timestamp, operation: Operation) -> Decision {
         Decision::of_all(&self.decide_all(subject, now, |_| operation), now)
     }
 

@@ -1,0 +1,307 @@
+//! The answer to one call, over all rules that match.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::Guard;
+use smallvec::SmallVec;
+use tidegate_core::{self as core, LeaseId, Span, Timestamp, Verdict};
+use tidegate_rules::compile::{CompiledLimit, CompiledRules, Role};
+use tidegate_rules::resolve::{Plan, Planned, Refusal};
+use tidegate_rules::rule::Rule;
+
+use crate::decision::severity;
+
+/// Whether a call may pass, and what its *binding* limit says: the one that denies it for longest,
+/// or, when all allow it, the one with least left.
+///
+/// It knows what was taken, so it is also what a call is [completed](crate::RuleLimiter::complete)
+/// or [refunded](crate::RuleLimiter::refund) by.
+#[derive(Debug)]
+#[must_use = "a decision that nobody reads limits nothing"]
+pub struct RuleDecision {
+    pub(super) rules: Guard<Arc<CompiledRules>>,
+    pub(super) at: Timestamp,
+    pub(super) plan: Plan,
+    /// One for each charge of the plan, in the same order.
+    pub(super) decisions: SmallVec<[core::Decision; 2]>,
+    pub(super) outcome: Outcome,
+}
+
+/// What follows from all answers together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outcome {
+    allowed: bool,
+    soft: bool,
+    shadow_denied: bool,
+    binding: Option<u32>,
+    delay: Span,
+}
+
+/// Why a call was denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Too much has been taken already. It passes later.
+    OverLimit,
+    /// The cost is more than the limit can ever hold.
+    NeverFits,
+    /// A rule denies calls without an attribute that it counts by.
+    MissingAttribute,
+    /// A rule gives nothing to anyone.
+    Banned,
+}
+
+impl Reason {
+    /// The word for it on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OverLimit => "over-limit",
+            Self::NeverFits => "never-fits",
+            Self::MissingAttribute => "missing-attribute",
+            Self::Banned => "banned",
+        }
+    }
+}
+
+/// What one limit says.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitDecision<'d> {
+    rules: &'d CompiledRules,
+    planned: &'d Planned,
+    decision: &'d core::Decision,
+}
+
+impl RuleDecision {
+    /// A decision that is still to be made.
+    pub(super) fn pending(rules: Guard<Arc<CompiledRules>>, at: Timestamp) -> Self {
+        Self {
+            rules,
+            at,
+            plan: Plan::default(),
+            decisions: SmallVec::new(),
+            outcome: Outcome::ALLOWED,
+        }
+    }
+
+    /// Whether the call may pass, perhaps after [`delay`](Self::delay).
+    #[inline]
+    pub fn is_allowed(&self) -> bool {
+        self.outcome.allowed
+    }
+
+    /// Why it was denied; `None` where it was allowed.
+    pub fn reason(&self) -> Option<Reason> {
+        match self.plan.denied_by {
+            Some((_, Refusal::MissingAttribute)) => return Some(Reason::MissingAttribute),
+            Some((_, Refusal::Banned)) => return Some(Reason::Banned),
+            None => {}
+        }
+        match self.binding()?.1.verdict {
+            Verdict::Allow { .. } => None,
+            Verdict::Deny { .. } => Some(Reason::OverLimit),
+            Verdict::NeverFits => Some(Reason::NeverFits),
+        }
+    }
+
+    /// The rule of the binding limit, or the one that denies; where nothing is counted, the first
+    /// that matches.
+    pub fn rule(&self) -> Option<&Rule> {
+        let binding = self.binding().map(|(planned, _)| self.rules.limit(planned.limit).rule());
+        let denied_by = self.plan.denied_by.map(|(rule, _)| rule);
+        let rule = denied_by.or(binding).or(self.plan.matched.first().copied())?;
+        Some(self.rules.rule(rule))
+    }
+
+    /// The rules that match, in the order of the files.
+    pub fn matched(&self) -> impl Iterator<Item = &Rule> {
+        self.plan.matched.iter().map(|&rule| self.rules.rule(rule))
+    }
+
+    /// How many rules match but do not apply, because an attribute that they count by is missing.
+    pub fn skipped(&self) -> u32 {
+        self.plan.skipped
+    }
+
+    /// Whether the rules have such a domain. A call in a domain that nobody wrote rules for passes.
+    pub fn is_domain_known(&self) -> bool {
+        self.plan.domain_known
+    }
+
+    /// The most that the binding limit can have left; `None` where nothing is counted.
+    pub fn limit(&self) -> Option<u64> {
+        self.binding().map(|(_, decision)| decision.limit)
+    }
+
+    /// How much the binding limit has left.
+    pub fn remaining(&self) -> Option<u64> {
+        self.binding().map(|(_, decision)| decision.remaining)
+    }
+
+    /// How long until the binding limit has everything back.
+    pub fn reset_after(&self) -> Option<Duration> {
+        self.binding().map(|(_, decision)| decision.reset_after.into())
+    }
+
+    /// How long to wait before the same call passes, if nobody else asks; `None` where it was allowed
+    /// or where waiting does not help.
+    pub fn retry_after(&self) -> Option<Duration> {
+        if self.plan.denied_by.is_some() {
+            return None;
+        }
+        self.binding()?.1.retry_after().map(Duration::from)
+    }
+
+    /// How long to hold an allowed call back.
+    pub fn delay(&self) -> Duration {
+        self.outcome.delay.into()
+    }
+
+    /// Whether it was let through beyond what a limit gives, by a rule that is soft.
+    pub fn is_soft(&self) -> bool {
+        self.outcome.soft
+    }
+
+    /// Whether a rule in shadow, or a candidate, would have denied it.
+    pub fn is_shadow_denied(&self) -> bool {
+        self.outcome.shadow_denied
+    }
+
+    /// What each limit says, those in shadow too, in the order of the rules.
+    pub fn limits(&self) -> impl Iterator<Item = LimitDecision<'_>> {
+        let rules: &CompiledRules = &self.rules;
+        self.answers().map(move |(planned, decision)| LimitDecision { rules, planned, decision })
+    }
+
+    /// When it was decided.
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// Each charge, and what was decided.
+    pub(super) fn answers(&self) -> impl Iterator<Item = (&Planned, &core::Decision)> {
+        self.plan.charges.iter().zip(&self.decisions)
+    }
+
+    fn binding(&self) -> Option<(&Planned, &core::Decision)> {
+        let index = self.outcome.binding? as usize;
+        Some((&self.plan.charges[index], &self.decisions[index]))
+    }
+}
+
+impl Outcome {
+    /// Of no limits at all.
+    const ALLOWED: Self =
+        Self { allowed: true, soft: false, shadow_denied: false, binding: None, delay: Span::ZERO };
+
+    /// Of the only limit that applies, which is the common case.
+    #[inline]
+    pub(super) fn of_one(limit: &CompiledLimit, relaxed: bool, decision: &core::Decision) -> Self {
+        let allowed = decision.is_allowed();
+        if !limit.is_enforced() {
+            return Self { shadow_denied: !allowed, ..Self::ALLOWED };
+        }
+        let soft = is_soft(limit, relaxed, decision);
+        Self { allowed, soft, shadow_denied: false, binding: Some(0), delay: decision.delay() }
+    }
+
+    pub(super) fn of(decision: &RuleDecision) -> Self {
+        let RuleDecision { rules, plan, .. } = decision;
+        let mut outcome = Self {
+            allowed: plan.denied_by.is_none(),
+            shadow_denied: plan.shadow_denied,
+            ..Self::ALLOWED
+        };
+        let mut worst = (0, 0);
+        for (index, (planned, decision)) in (0..).zip(decision.answers()) {
+            let limit = rules.limit(planned.limit);
+            if !limit.is_enforced() {
+                outcome.shadow_denied |= !decision.is_allowed();
+                continue;
+            }
+            outcome.allowed &= decision.is_allowed();
+            outcome.delay = outcome.delay.max(decision.delay());
+            outcome.soft |= is_soft(limit, planned.relaxed, decision);
+            let severity = severity(decision);
+            if outcome.binding.is_none() || severity > worst {
+                (worst, outcome.binding) = (severity, Some(index));
+            }
+        }
+        outcome.soft &= outcome.allowed;
+        outcome
+    }
+}
+
+impl<'d> LimitDecision<'d> {
+    /// Whose limit it is.
+    pub fn rule(&self) -> &'d Rule {
+        self.rules.rule(self.rules.limit(self.planned.limit).rule())
+    }
+
+    /// The limit as it was written.
+    pub fn text(&self) -> &'d str {
+        &self.rules.limit(self.planned.limit).written().text
+    }
+
+    /// The name that clients see.
+    pub fn shown_name(&self) -> &'d str {
+        let limit = self.rules.limit(self.planned.limit);
+        limit.written().shown_as.as_deref().unwrap_or_else(|| self.rule().shown_name())
+    }
+
+    /// Whether it counts for the decision; a rule in shadow and a candidate do not.
+    pub fn is_enforced(&self) -> bool {
+        self.rules.limit(self.planned.limit).is_enforced()
+    }
+
+    /// Whether it is there to keep a share for a class of calls.
+    pub fn is_reserve(&self) -> bool {
+        matches!(self.rules.limit(self.planned.limit).role(), Role::Reserve(_))
+    }
+
+    /// Whether it was let through beyond what the limit gives.
+    pub fn is_soft(&self) -> bool {
+        is_soft(self.rules.limit(self.planned.limit), self.planned.relaxed, self.decision)
+    }
+
+    /// Whether this limit alone lets the call pass.
+    pub fn is_allowed(&self) -> bool {
+        self.decision.is_allowed()
+    }
+
+    /// How much was asked for.
+    pub fn cost(&self) -> u64 {
+        self.planned.cost
+    }
+
+    /// The most that it can have left.
+    pub fn limit(&self) -> u64 {
+        self.decision.limit
+    }
+
+    /// How much it has left.
+    pub fn remaining(&self) -> u64 {
+        self.decision.remaining
+    }
+
+    /// How long until it has everything back.
+    pub fn reset_after(&self) -> Duration {
+        self.decision.reset_after.into()
+    }
+
+    /// How long to wait before it lets the same call pass.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.decision.retry_after().map(Duration::from)
+    }
+
+    /// The lease of a concurrency limit.
+    pub fn lease(&self) -> Option<LeaseId> {
+        self.decision.lease
+    }
+}
+
+#[inline]
+fn is_soft(limit: &CompiledLimit, relaxed: bool, decision: &core::Decision) -> bool {
+    let taken = decision.limit.saturating_sub(decision.remaining);
+    decision.is_allowed() && limit.is_soft(taken, relaxed)
+}

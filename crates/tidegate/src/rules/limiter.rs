@@ -1,0 +1,402 @@
+//! The limiter by rules: rules that can be exchanged, a table, a clock.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use smallvec::SmallVec;
+use tidegate_core::{self as core, LeaseId, Operation, Span, Timestamp, Verdict};
+use tidegate_rules::compile::{CompiledRules, Role, RuleId};
+use tidegate_rules::explain::Explanation;
+use tidegate_rules::identity::KeyHasher;
+use tidegate_rules::resolve::{Ask, Plan, Planned, ResolveError};
+use tidegate_rules::rule::{Pressure, RuleSet};
+use tidegate_rules::{Attribute, ParseOptions, Source};
+use tidegate_store::snapshot::{Label, SnapshotError};
+use tidegate_store::{Charge, Request, Stats, StoreError, Table};
+
+use super::builder::{RuleLimiterBuilder, RulesError, check_limits};
+use super::carry::Carrier;
+use super::decision::{Outcome, RuleDecision};
+use crate::{Clock, PressureSignal, SystemClock};
+
+/// Decides for each call whether it may pass, by [rules](RuleSet).
+///
+/// All methods take `&self` and may be called from any number of threads. A call reads the clock
+/// once, and takes no memory from the heap where one limit applies. Rules are
+/// [exchanged](Self::reload) in one step, which no call waits for.
+///
+/// ```
+/// use tidegate::{Call, RuleLimiter};
+///
+/// let limiter = RuleLimiter::new("
+/// domain: api
+/// rules:
+///   - name: login
+///     match: { method: POST, path: /login }
+///     per: [ip]
+///     limit: 2/minute
+/// ")?;
+/// let attributes = [("method", "POST"), ("path", "/login"), ("ip", "192.0.2.7")].map(Into::into);
+/// let call = Call::new("api", &attributes);
+/// assert!(limiter.check(&call)?.is_allowed());
+/// assert!(limiter.check(&call)?.is_allowed());
+/// let denied = limiter.check(&call)?;
+/// assert!(!denied.is_allowed());
+/// assert_eq!(denied.rule().map(|rule| rule.name.as_str()), Some("login"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct RuleLimiter<C = SystemClock> {
+    pub(super) current: ArcSwap<CompiledRules>,
+    pub(super) table: Table,
+    pub(super) hasher: KeyHasher,
+    pub(super) label: Label,
+    pub(super) clock: C,
+    pub(super) pressure: PressureSignal,
+    pub(super) carrier: Carrier,
+}
+
+/// A request to be decided.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Call<'a> {
+    /// Whose rules.
+    pub domain: &'a str,
+    /// What describes it.
+    pub attributes: &'a [Attribute<'a>],
+    /// How much it takes, times what a rule says.
+    pub cost: u64,
+}
+
+impl<'a> Call<'a> {
+    /// A call that takes 1.
+    pub fn new(domain: &'a str, attributes: &'a [Attribute<'a>]) -> Self {
+        Self { domain, attributes, cost: 1 }
+    }
+
+    /// The same call with another cost.
+    #[must_use]
+    pub fn with_cost(mut self, cost: u64) -> Self {
+        self.cost = cost;
+        self
+    }
+}
+
+impl RuleLimiter {
+    /// A limiter with the rules of one text and all defaults. Warnings are left out; see
+    /// [`RuleSet::parse`] for them.
+    pub fn new(rules: &str) -> Result<Self, RulesError> {
+        let checked = RuleSet::parse(&[Source::new("rules", rules)], &ParseOptions::default())?;
+        Self::builder(checked.rules).build()
+    }
+
+    /// A limiter to be put together.
+    pub fn builder(rules: RuleSet) -> RuleLimiterBuilder {
+        RuleLimiterBuilder::new(rules)
+    }
+}
+
+impl<C: Clock> RuleLimiter<C> {
+    /// Takes what the call costs, if it is there under every limit of every rule that matches.
+    #[inline]
+    pub fn check(&self, call: &Call<'_>) -> Result<RuleDecision, CheckError> {
+        self.decide(call, Does::Take)
+    }
+
+    /// Answers as [`check`](Self::check) would, and takes nothing.
+    pub fn peek(&self, call: &Call<'_>) -> Result<RuleDecision, CheckError> {
+        self.decide(call, Does::Peek)
+    }
+
+    /// Takes what the call costs whether it is there or not.
+    pub fn debit(&self, call: &Call<'_>) -> Result<RuleDecision, CheckError> {
+        self.decide(call, Does::Debit)
+    }
+
+    /// Gives back what an equal call took at `taken_at`, which its decision tells. What has come
+    /// back by itself since is not given a second time.
+    pub fn refund_at(
+        &self,
+        call: &Call<'_>,
+        taken_at: Timestamp,
+    ) -> Result<RuleDecision, CheckError> {
+        self.decide(call, Does::Refund { taken_at })
+    }
+
+    /// Ends a call that was allowed: gives its leases back, and, where rules count by the response,
+    /// what a response of this status does not count for.
+    #[expect(clippy::needless_pass_by_value, reason = "nobody can complete a call twice")]
+    pub fn complete(&self, decision: RuleDecision, status: u16) {
+        let counts = |rule: RuleId| decision.rules.rule(rule).count.counts(status);
+        self.give_back(&decision, |rule| !counts(rule));
+    }
+
+    /// Gives back everything that a decision took, leases too, as if the call had not been.
+    #[expect(clippy::needless_pass_by_value, reason = "nobody can give a call back twice")]
+    pub fn refund(&self, decision: RuleDecision) {
+        self.give_back(&decision, |_| true);
+    }
+
+    /// Gives back one lease of a concurrency limit that an equal call was given.
+    pub fn release(&self, call: &Call<'_>, lease: LeaseId) -> Result<RuleDecision, CheckError> {
+        self.decide(call, Does::Release { lease })
+    }
+
+    /// Forgets what was taken by calls like this one, under every limit that applies to it.
+    pub fn reset(&self, call: &Call<'_>) -> Result<(), CheckError> {
+        let now = self.clock.now();
+        let rules = self.current.load();
+        let mut plan = Plan::default();
+        rules.resolve(&self.ask(&rules, call, now), &mut plan).map_err(CheckError::Resolve)?;
+        for planned in &plan.charges {
+            self.carrier.carry(&self.table, &rules, planned, now);
+            self.table.forget(planned.key);
+        }
+        Ok(())
+    }
+
+    /// Puts other rules in force, in one step. What has been spent under limits that stay is still
+    /// spent, also where their numbers change. On an error the old rules stay.
+    pub fn reload(&self, rules: RuleSet) -> Result<(), RulesError> {
+        let old = self.current.load_full();
+        let new = CompiledRules::following(rules, &self.hasher, &old, self.clock.now());
+        check_limits(&new, self.table.config())?;
+        self.current.store(Arc::new(new));
+        Ok(())
+    }
+
+    /// The rules in force.
+    pub fn rules(&self) -> Guard<Arc<CompiledRules>> {
+        self.current.load()
+    }
+
+    /// How busy the protected service is, for elastic rules.
+    pub fn pressure(&self) -> &PressureSignal {
+        &self.pressure
+    }
+
+    /// Which rules match a call and why the others do not, and what follows, without spending
+    /// anything.
+    pub fn explain(&self, call: &Call<'_>) -> Explanation {
+        let rules = self.current.load();
+        rules.explain(&self.ask(&rules, call, self.clock.now()))
+    }
+
+    /// How many keys are held, how many had to go, and how many bytes that takes. It reads the whole
+    /// table, so it is for metrics, not for every request.
+    pub fn stats(&self) -> Stats {
+        self.table.stats(self.clock.now())
+    }
+
+    /// The time as this limiter sees it.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Writes the state of all keys to a file, which is replaced in one step.
+    /// [`RuleLimiterBuilder::build_from`] reads it back.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), SnapshotError> {
+        self.table.save(path.as_ref(), &self.label, self.clock.now())
+    }
+
+    #[inline]
+    fn ask<'a>(&self, rules: &CompiledRules, call: &Call<'a>, now: Timestamp) -> Ask<'a> {
+        let Call { domain, attributes, cost } = *call;
+        let pressure = if rules.is_elastic() { self.pressure.at(now) } else { Pressure::FULL };
+        Ask { domain, attributes, cost, now, pressure }
+    }
+
+    #[inline]
+    fn decide(&self, call: &Call<'_>, does: Does) -> Result<RuleDecision, CheckError> {
+        let mut decision = RuleDecision::pending(self.current.load(), self.clock.now());
+        self.decide_into(&mut decision, call, does)?;
+        Ok(decision)
+    }
+
+    #[inline]
+    fn decide_into(
+        &self,
+        decision: &mut RuleDecision,
+        call: &Call<'_>,
+        does: Does,
+    ) -> Result<(), CheckError> {
+        let RuleDecision { rules, at, plan, decisions, .. } = decision;
+        let (rules, now): (&CompiledRules, _) = (rules, *at);
+        rules.resolve(&self.ask(rules, call, now), plan).map_err(CheckError::Resolve)?;
+        if let ([planned], None, false) = (&plan.charges[..], plan.denied_by, plan.shadow_denied) {
+            self.carrier.carry(&self.table, rules, planned, now);
+            let decided = self.table.decide_one(now, &charge(rules, planned, does));
+            let limit = rules.limit(planned.limit);
+            decision.outcome = Outcome::of_one(limit, planned.relaxed, &decided);
+            decisions.push(decided);
+        } else {
+            self.decide_all(rules, now, plan, does, decisions)?;
+            decision.outcome = Outcome::of(decision);
+        }
+        if !decision.is_allowed() && does == Does::Take {
+            self.charge_refused(decision);
+        }
+        Ok(())
+    }
+
+    /// The limits in force together, and each rule in shadow for itself: what is only tried out
+    /// changes no answer, and counts what it would count if it were in force alone.
+    fn decide_all(
+        &self,
+        rules: &CompiledRules,
+        now: Timestamp,
+        plan: &Plan,
+        does: Does,
+        decisions: &mut Decisions,
+    ) -> Result<(), CheckError> {
+        const PENDING: core::Decision = core::Decision {
+            verdict: Verdict::Allow { delay: Span::ZERO },
+            limit: 0,
+            remaining: 0,
+            reset_after: Span::ZERO,
+            lease: None,
+        };
+        for planned in &plan.charges {
+            self.carrier.carry(&self.table, rules, planned, now);
+        }
+        decisions.resize(plan.charges.len(), PENDING);
+        let mut decide = |is_in: &dyn Fn(&Planned) -> bool, does| {
+            self.decide_group(rules, now, plan, (does, is_in), decisions)
+        };
+        let refused = plan.denied_by.is_some();
+        let is_enforced = |planned: &Planned| rules.limit(planned.limit).is_enforced();
+        let all_allow = decide(&is_enforced, does.unless(refused))?;
+        // Where the call does not pass, it would not be charged to the rules in shadow either.
+        let does = does.unless(refused || !all_allow);
+        let group = |planned: &Planned| {
+            let limit = rules.limit(planned.limit);
+            (!limit.is_enforced()).then(|| (limit.rule(), limit.role() == Role::Candidate))
+        };
+        let mut last = None;
+        for planned in &plan.charges {
+            // The charges of a rule stand together, so each group comes up once.
+            let this = group(planned);
+            if this.is_some() && this != last {
+                decide(&|other| group(other) == this, does)?;
+            }
+            last = this;
+        }
+        Ok(())
+    }
+
+    /// Decides some of the charges all or nothing, and says whether all of them allow.
+    fn decide_group(
+        &self,
+        rules: &CompiledRules,
+        now: Timestamp,
+        plan: &Plan,
+        (does, is_in): (Does, &dyn Fn(&Planned) -> bool),
+        decisions: &mut Decisions,
+    ) -> Result<bool, CheckError> {
+        let members = || plan.charges.iter().enumerate().filter(|(_, planned)| is_in(planned));
+        let charges: SmallVec<[Charge<'_>; 4]> =
+            members().map(|(_, planned)| charge(rules, planned, does)).collect();
+        let mut decided = Vec::with_capacity(charges.len());
+        self.table
+            .decide(&Request { now, charges: &charges }, &mut decided)
+            .map_err(CheckError::Store)?;
+        let all_allow = decided.iter().all(core::Decision::is_allowed);
+        for ((index, _), decision) in members().zip(decided) {
+            decisions[index] = decision;
+        }
+        Ok(all_allow)
+    }
+
+    /// Charges a refused call to the limits that refuse it, where their rule says so. It stops once
+    /// the wait is longer than a period, so that whoever stays away for two of them is let in again
+    /// however often they asked before.
+    fn charge_refused(&self, decision: &RuleDecision) {
+        let rules = &decision.rules;
+        for (planned, answer) in decision.answers() {
+            let limit = rules.limit(planned.limit);
+            let is_charged = limit.is_enforced() && rules.rule(limit.rule()).charge_refused;
+            let period = limit.limit(planned.relaxed).period();
+            if is_charged && answer.retry_after().is_some_and(|wait| wait <= period) {
+                let charge = charge(rules, planned, Does::Debit);
+                let _ = self.table.decide_one(decision.at, &charge);
+            }
+        }
+    }
+
+    fn give_back(&self, decision: &RuleDecision, refunded: impl Fn(RuleId) -> bool) {
+        if !decision.is_allowed() {
+            return;
+        }
+        let now = self.clock.now();
+        for (planned, answer) in decision.answers() {
+            let limit = decision.rules.limit(planned.limit);
+            let does = match answer.lease {
+                Some(lease) => Does::Release { lease },
+                None if answer.is_allowed() && refunded(limit.rule()) => {
+                    Does::Refund { taken_at: decision.at }
+                }
+                None => continue,
+            };
+            let _ = self.table.decide_one(now, &charge(&decision.rules, planned, does));
+        }
+    }
+}
+
+/// One for each charge of a plan.
+type Decisions = SmallVec<[core::Decision; 2]>;
+
+/// What a call does to the limits that apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    Take,
+    Peek,
+    Debit,
+    Refund { taken_at: Timestamp },
+    Release { lease: LeaseId },
+}
+
+impl Does {
+    fn operation(self, cost: u64) -> Operation {
+        match self {
+            Self::Take => Operation::Take { cost },
+            Self::Peek => Operation::Peek { cost },
+            Self::Debit => Operation::Debit { cost },
+            Self::Refund { taken_at } => Operation::Refund { cost, taken_at },
+            Self::Release { lease } => Operation::Release { lease },
+        }
+    }
+
+    /// The same, but a take only looks where the call is denied already.
+    fn unless(self, is_denied: bool) -> Self {
+        if is_denied && self == Self::Take { Self::Peek } else { self }
+    }
+}
+
+#[inline]
+fn charge<'r>(rules: &'r CompiledRules, planned: &Planned, does: Does) -> Charge<'r> {
+    let limit = rules.limit(planned.limit).limit(planned.relaxed);
+    Charge { limit, key: planned.key, operation: does.operation(planned.cost) }
+}
+
+/// Why a call could not be decided. Nothing was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// The request itself is the trouble.
+    Resolve(ResolveError),
+    /// The store could not decide.
+    Store(StoreError),
+}
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resolve(error) => error.fmt(f),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for CheckError {}
