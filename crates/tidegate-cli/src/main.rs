@@ -1,0 +1,53 @@
+//! The `tidegate` command: it turns flags into calls of the libraries, and their answers into text,
+//! JSON and exit codes. It decides nothing about rules itself.
+//!
+//! Data goes to standard output, everything else to standard error. The exit code is 0 where all is
+//! well, 1 where the answer is no, and 2 where there is no answer.
+
+mod args;
+mod explain;
+mod failure;
+mod input;
+mod output;
+mod rules;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Args, Command, RulesCommand};
+use crate::failure::Failure;
+
+/// What was asked is so, or is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Yes,
+    No,
+}
+
+/// There is no answer. Clap ends with the same code where it does not understand the flags.
+const NO_ANSWER: u8 = 2;
+
+fn main() -> ExitCode {
+    match run(Args::parse()) {
+        Ok(Answer::Yes) => ExitCode::SUCCESS,
+        Ok(Answer::No) => ExitCode::FAILURE,
+        Err(failure) => {
+            output::complain(&failure.to_string());
+            ExitCode::from(NO_ANSWER)
+        }
+    }
+}
+
+fn run(args: Args) -> Result<Answer, Failure> {
+    match args.command {
+        Command::Rules { command } => match command {
+            RulesCommand::Validate(args) => rules::validate::run(&args),
+            RulesCommand::Show(args) => rules::show::run(&args),
+            RulesCommand::Diff(args) => rules::diff::run(&args),
+            RulesCommand::Schema => rules::schema::run(),
+        },
+        Command::Explain(args) => explain::run(&args),
+        Command::Completions { shell } => args::completions(shell),
+    }
+}

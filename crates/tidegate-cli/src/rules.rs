@@ -1,0 +1,7 @@
+//! `tidegate rules`: checking, showing and comparing rules.
+
+pub(crate) mod diff;
+pub(crate) mod schema;
+pub(crate) mod show;
+mod tally;
+pub(crate) mod validate;
