@@ -1,5 +1,6 @@
 //! `cargo xtask bench memory`: the in-memory limiter beside governor, throttlecrab and limitador in
-//! one run. Tables on stdout, progress on stderr, `--json FILE` for programs.
+//! one run; `cargo xtask bench rules`: matching, deciding and reloading by rules. Tables on stdout,
+//! progress on stderr, `--json FILE` for programs.
 //!
 //! | file | what it holds |
 //! | --- | --- |
@@ -10,14 +11,18 @@
 //! | `targets` | the figures to reach |
 //! | `report` | tables and JSON |
 //! | `random` | seeded numbers and Zipf ranks |
+//! | `rules` | matching, deciding and reloading by rules |
+//! | `allocations` | how often a piece of work takes memory from the heap |
 //!
 //! Instruction counts, which do not depend on the machine, are in `benches/instructions.rs`.
 
+mod allocations;
 mod contenders;
 mod footprint;
 mod harness;
 mod random;
 mod report;
+mod rules;
 mod targets;
 mod workloads;
 
@@ -28,10 +33,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-Measures Tidegate's in-memory limiter beside its peers, in one run.
+Measures Tidegate: its in-memory limiter beside its peers, or its rules, in one run.
 
-Usage: tidegate-bench memory [--quick] [--json FILE]
+Usage: tidegate-bench memory|rules [--quick] [--json FILE]
 
+  memory       decisions and bytes per key, with governor, throttlecrab and limitador beside ours
+  rules        matching among 10 to 100,000 rules, deciding by rules, reloading
   --quick      fewer rounds and no 10 M keys: under a minute, for a first impression
   --json FILE  also writes a list of {figure, value, unit, peer, target, met}
   --help       this text
@@ -41,6 +48,7 @@ The exit code is 0 also where a target is not met, and 1 where a measurement is 
 
 Examples:
   cargo xtask bench memory
+  cargo xtask bench rules
   cargo run --release -p tidegate-bench -- memory --quick
   cargo run --release -p tidegate-bench -- memory --json memory.json
 ";
@@ -52,11 +60,12 @@ fn main() -> ExitCode {
         // How the program calls itself to measure memory in a fresh process.
         [footprint::SUBCOMMAND, subject, keys] => footprint::measure_here(subject, keys),
         ["memory", options @ ..] => Options::parse(options).and_then(|options| memory(&options)),
+        ["rules", options @ ..] => Options::parse(options).and_then(|options| rules(&options)),
         ["--help" | "-h" | "help"] => {
             print!("{HELP}");
             Ok(())
         }
-        _ => Err("say `memory`, or `--help` for more".into()),
+        _ => Err("say `memory` or `rules`, or `--help` for more".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -91,15 +100,41 @@ impl Options {
         }
         Ok(options)
     }
+
+    /// Whether there is something to measure; otherwise the help was printed.
+    fn ask_for_a_run(&self) -> Result<bool, Box<dyn Error>> {
+        if self.help {
+            print!("{HELP}");
+            return Ok(false);
+        }
+        if cfg!(debug_assertions) {
+            return Err("a build without optimisation measures nothing; use --release".into());
+        }
+        Ok(true)
+    }
+
+    fn write_json(&self, figures: &[targets::Figure]) -> Result<(), Box<dyn Error>> {
+        self.json.as_ref().map_or(Ok(()), |file| report::write_json(figures, file))
+    }
+}
+
+fn rules(options: &Options) -> Result<(), Box<dyn Error>> {
+    if !options.ask_for_a_run()? {
+        return Ok(());
+    }
+    let busy_note = busy_note();
+    let figures = rules::figures(options.quick)?;
+    report::print_figures(&figures);
+    if let Some(note) = busy_note {
+        println!("Note: {note}.\n");
+    }
+    report::print_targets(&figures);
+    options.write_json(&figures)
 }
 
 fn memory(options: &Options) -> Result<(), Box<dyn Error>> {
-    if options.help {
-        print!("{HELP}");
+    if !options.ask_for_a_run()? {
         return Ok(());
-    }
-    if cfg!(debug_assertions) {
-        return Err("a build without optimisation measures nothing; use --release".into());
     }
     let busy_note = busy_note();
     let recruits = contenders::recruits();
@@ -123,10 +158,7 @@ fn memory(options: &Options) -> Result<(), Box<dyn Error>> {
     report::print_footprints(&footprints);
     let figures = targets::figures(&timings, &footprints);
     report::print_targets(&figures);
-    if let Some(file) = &options.json {
-        report::write_json(&figures, file)?;
-    }
-    Ok(())
+    options.write_json(&figures)
 }
 
 /// Two threads that share a processor with others measure the others: says so where that is likely.

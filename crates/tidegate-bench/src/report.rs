@@ -50,6 +50,15 @@ pub(crate) fn print_footprints(footprints: &[Footprint]) {
     table.print();
 }
 
+/// Every figure.
+pub(crate) fn print_figures(figures: &[Figure]) {
+    let mut table = Table::new(&["figure", "value", "unit"]);
+    for figure in figures {
+        table.row([figure.figure.clone(), number(figure.value), figure.unit.to_owned()]);
+    }
+    table.print();
+}
+
 /// The figures that have a target.
 pub(crate) fn print_targets(figures: &[Figure]) {
     let mut table = Table::new(&["target", "against", "value", "asked", "met"]);

@@ -15,6 +15,7 @@ Commands:
   setup                                  install the programs that the tests need, where missing
   bench NAME [--json FILE] [-- ARGS...]  one benchmark, peers beside ours
   long                                   ignored tests too, and many more property cases, optimised
+  fuzz [TARGET] [--seconds N]            look for inputs that break a claim; without TARGET: list them
   help                                   this text
 
 Examples:
@@ -23,9 +24,10 @@ Examples:
   cargo xtask bench memory
   cargo xtask bench memory --json memory.json
   cargo xtask bench memory -- --quick
+  cargo xtask fuzz rule_text --seconds 600
 ";
 
-const NAMES: [&str; 6] = ["test", "tidy", "setup", "bench", "long", "help"];
+const NAMES: [&str; 7] = ["test", "tidy", "setup", "bench", "long", "fuzz", "help"];
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,6 +37,7 @@ pub(crate) enum Command {
     Setup,
     Bench(Bench),
     Long,
+    Fuzz(Fuzz),
     Help,
 }
 
@@ -47,6 +50,13 @@ pub(crate) struct Bench {
     pub(crate) rest: Vec<String>,
 }
 
+/// One run of a fuzzer, or the list of its targets.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fuzz {
+    pub(crate) target: Option<String>,
+    pub(crate) seconds: u32,
+}
+
 /// A command line that means nothing. It says what would.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Misuse {
@@ -54,6 +64,7 @@ pub(crate) enum Misuse {
     Surplus { command: &'static str, word: String },
     BenchUnnamed,
     JsonWithoutFile,
+    SecondsWithoutNumber,
 }
 
 impl Command {
@@ -62,6 +73,7 @@ impl Command {
         let Some((first, rest)) = words.split_first() else { return Ok(Self::Help) };
         let (name, command) = match first.as_str() {
             "bench" => return Bench::parse(rest).map(Self::Bench),
+            "fuzz" => return Fuzz::parse(rest),
             "help" | "--help" | "-h" => return Ok(Self::Help),
             "test" => ("test", Self::Test),
             "tidy" => ("tidy", Self::Tidy),
@@ -93,6 +105,32 @@ impl Bench {
     }
 }
 
+impl Fuzz {
+    /// How long a run takes unless said.
+    const SECONDS_DEFAULT: u32 = 60;
+
+    fn parse(words: &[String]) -> Result<Command, Misuse> {
+        let mut fuzz = Self { target: None, seconds: Self::SECONDS_DEFAULT };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--help" | "-h" => return Ok(Command::Help),
+                "--seconds" => {
+                    // libFuzzer takes 0 for no end at all.
+                    let number = words.next().and_then(|number| number.parse().ok());
+                    let number = number.filter(|number| *number > 0);
+                    fuzz.seconds = number.ok_or(Misuse::SecondsWithoutNumber)?;
+                }
+                other if fuzz.target.is_none() && !other.starts_with('-') => {
+                    fuzz.target = Some(word.clone());
+                }
+                _ => return Err(Misuse::Surplus { command: "fuzz", word: word.clone() }),
+            }
+        }
+        Ok(Command::Fuzz(fuzz))
+    }
+}
+
 impl fmt::Display for Misuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -110,6 +148,9 @@ impl fmt::Display for Misuse {
             }
             Self::JsonWithoutFile => {
                 f.write_str("cargo xtask bench: --json needs the file to write")?;
+            }
+            Self::SecondsWithoutNumber => {
+                f.write_str("cargo xtask fuzz: --seconds needs a whole number above zero")?;
             }
         }
         f.write_str("\n`cargo xtask help` lists the commands.")
@@ -166,7 +207,9 @@ mod tests {
         }
         assert_eq!(
             parse("deploy").unwrap_err().to_string().lines().next(),
-            Some("cargo xtask: no command `deploy`; there is test, tidy, setup, bench, long, help")
+            Some(
+                "cargo xtask: no command `deploy`; there is test, tidy, setup, bench, long, fuzz, help"
+            )
         );
     }
 
@@ -181,6 +224,21 @@ mod tests {
             parse("bench memory --json out.json -- --quick --json"),
             Ok(Command::Bench(expected))
         );
+    }
+
+    #[test]
+    fn fuzz_takes_a_target_and_a_time_in_any_order() {
+        let fuzz = |target: Option<&str>, seconds| {
+            Ok(Command::Fuzz(Fuzz { target: target.map(Into::into), seconds }))
+        };
+        assert_eq!(parse("fuzz"), fuzz(None, 60));
+        assert_eq!(parse("fuzz path"), fuzz(Some("path"), 60));
+        assert_eq!(parse("fuzz --seconds 5 path"), fuzz(Some("path"), 5));
+        for line in ["fuzz path --seconds", "fuzz path --seconds soon", "fuzz path --seconds 0"] {
+            assert_eq!(parse(line), Err(Misuse::SecondsWithoutNumber), "{line}");
+        }
+        let surplus = Misuse::Surplus { command: "fuzz", word: "again".into() };
+        assert_eq!(parse("fuzz path again"), Err(surplus));
     }
 
     #[test]

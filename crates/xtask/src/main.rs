@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`command`] | the command line, checked: what was asked for |
 //! | [`suite`], [`step`] | `test` and `long`: the steps in order, and how one step runs |
+//! | [`fuzz`] | looking for inputs that break a claim |
 //! | [`setup`] | programs that the tests need, installed where they are missing |
 //! | [`tidy`] | rules that the compiler and clippy cannot check |
 //! | [`workspace`] | the root folder and what `cargo metadata` says of the crates |
@@ -11,6 +12,7 @@
 //! Exit codes: 0 done, 1 something failed, 2 the command line was not understood.
 
 mod command;
+mod fuzz;
 mod setup;
 mod step;
 mod suite;
@@ -53,5 +55,6 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::Tidy => tidy::run(&Workspace::load()?),
         Command::Setup => setup::run(&Workspace::load()?),
         Command::Bench(bench) => suite::bench(&Workspace::load()?, &bench),
+        Command::Fuzz(fuzz) => fuzz::run(&Workspace::load()?, &fuzz),
     }
 }

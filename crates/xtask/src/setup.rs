@@ -50,27 +50,43 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
 /// Where the program that runs the instruction counts is installed. Its folder carries the
 /// version, so another version is another file.
 pub(crate) fn runner_path(target: &Path, version: &str) -> PathBuf {
-    runner_root(target, version).join("bin/gungraun-runner")
+    tool_path(target, "gungraun-runner", version)
 }
 
-fn runner_root(target: &Path, version: &str) -> PathBuf {
-    target.join("tools").join(format!("gungraun-runner-{version}"))
+/// Where a cargo tool of ours is installed.
+fn tool_path(target: &Path, name: &str, version: &str) -> PathBuf {
+    tool_root(target, name, version).join("bin").join(name)
+}
+
+fn tool_root(target: &Path, name: &str, version: &str) -> PathBuf {
+    target.join("tools").join(format!("{name}-{version}"))
 }
 
 fn install_runner(target: &Path, version: &str) -> anyhow::Result<()> {
-    if runner_path(target, version).is_file() {
-        return Ok(());
+    install_tool(target, "gungraun-runner", version, "it drives the instruction counts").map(drop)
+}
+
+/// Installs a cargo tool unless it is there, and says where it is.
+pub(crate) fn install_tool(
+    target: &Path,
+    name: &str,
+    version: &str,
+    why: &str,
+) -> anyhow::Result<PathBuf> {
+    let path = tool_path(target, name, version);
+    if path.is_file() {
+        return Ok(path);
     }
-    println!("setup: installing gungraun-runner {version}: it drives the instruction counts");
+    println!("setup: installing {name} {version}: {why}");
     let build = target.join("tools/build");
     let mut install = cargo();
-    install.args(["install", "--locked", "--debug", "gungraun-runner", "--version", version]);
-    install.arg("--root").arg(runner_root(target, version));
+    install.args(["install", "--locked", "--debug", name, "--version", version]);
+    install.arg("--root").arg(tool_root(target, name, version));
     install.arg("--target-dir").arg(&build).env("CARGO_PROFILE_DEV_DEBUG", "false");
-    ensure!(passes(&mut install)?, "gungraun-runner {version} could not be installed");
+    ensure!(passes(&mut install)?, "{name} {version} could not be installed");
     // Only the program is needed again, and what it was built from is large.
     std::fs::remove_dir_all(&build)?;
-    Ok(())
+    Ok(path)
 }
 
 fn install_packages(missing: &[&Program]) -> anyhow::Result<()> {
@@ -123,7 +139,7 @@ fn apt_commands(missing: &[&Program], privilege: Privilege) -> Vec<Vec<&'static 
     commands
 }
 
-fn on_path(program: &str) -> bool {
+pub(crate) fn on_path(program: &str) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
 }

@@ -20,18 +20,21 @@ pub(super) enum Layer {
 }
 
 /// Every crate, those to come as well, lowest first.
-const CRATES: [(&str, Layer); 12] = [
+const CRATES: [(&str, Layer); 15] = [
     ("tidegate-core", Layer::Pure),
     ("tidegate-rules", Layer::Pure),
+    ("tidegate-identity", Layer::Pure),
     ("tidegate-store", Layer::Stateful),
     ("tidegate-redis", Layer::Stateful),
     ("tidegate", Layer::Stateful),
+    ("tidegate-files", Layer::Edge),
     ("tidegate-tower", Layer::Edge),
     ("tidegate-client", Layer::Edge),
     ("tidegate-server", Layer::Edge),
     ("tidegate-gateway", Layer::Edge),
     ("tidegate-cli", Layer::Edge),
     ("tidegate-bench", Layer::Tool),
+    ("tidegate-fuzz", Layer::Tool),
     ("xtask", Layer::Tool),
 ];
 
