@@ -7,5 +7,5 @@ mod normal;
 mod template;
 
 pub use normal::normalise;
-pub use template::{PathTemplate, PathTemplateError};
 pub(crate) use template::Segment;
+pub use template::{PathTemplate, PathTemplateError};

@@ -71,7 +71,7 @@ pub(crate) fn documents(source: &Source, index: u32, problems: &mut Problems) ->
         return Vec::new();
     };
     let text = json::without_surrogates(text);
-    let mut builder = Builder::new(index);
+    let mut builder = Builder::new(place_behind(&text, index));
     let mut chunk = Chunk { text: &text, lines_before: 0 };
     while let Err(stop) = read_chunk(&chunk, &mut builder, problems) {
         let Stop::At { line } = stop else {

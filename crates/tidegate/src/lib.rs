@@ -84,7 +84,9 @@ pub use keyed::Keyed;
 pub use limiter::Limiter;
 pub use permit::{OwnedPermit, Permit};
 pub use pressure::{HostPressure, PressureSignal};
-pub use rules::{Call, CheckError, RuleDecision, RuleLimiter, RuleLimiterBuilder, RulesError};
+pub use rules::{
+    Call, CheckError, Checker, RuleDecision, RuleLimiter, RuleLimiterBuilder, RulesError,
+};
 pub use secret::Restored;
 pub use tidegate_core as core;
 pub use tidegate_core::{LeaseId, Limit, Span, Timestamp};

@@ -7,4 +7,4 @@ mod limiter;
 
 pub use builder::{RuleLimiterBuilder, RulesError};
 pub use decision::{LimitDecision, Reason, RuleDecision};
-pub use limiter::{Call, CheckError, RuleLimiter};
+pub use limiter::{Call, CheckError, Checker, RuleLimiter};

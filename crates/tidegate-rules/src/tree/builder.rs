@@ -27,6 +27,8 @@ pub(super) enum Stop {
 pub(super) struct Builder {
     source: u32,
     lines_before: u32,
+    /// Behind the last character of the text.
+    end: Place,
     documents: Vec<Node>,
     /// The lists and mappings that are not complete, from the outermost to the innermost.
     open: Vec<Open>,
@@ -74,10 +76,12 @@ struct Anchored {
 }
 
 impl Builder {
-    pub(super) fn new(source: u32) -> Self {
+    /// A builder for a text that ends at `end`.
+    pub(super) fn new(end: Place) -> Self {
         Self {
-            source,
+            source: end.source,
             lines_before: 0,
+            end,
             documents: Vec::new(),
             open: Vec::new(),
             anchors: BTreeMap::new(),
@@ -96,15 +100,20 @@ impl Builder {
         self.documents
     }
 
-    /// The place between two marks.
+    /// The place between two marks. At the end of a text the scanner counts one line more, also where
+    /// the last line has no line break; the end of that line is meant.
     pub(super) fn place(&self, start: Marker, end: Marker) -> Place {
         // The text has less than 2^32 characters. What goes on in another line is pointed at where
         // it begins.
+        let line = self.lines_before + start.line() as u32;
+        if line > self.end.line {
+            return self.end;
+        }
         let length =
             if start.line() == end.line() { end.col().saturating_sub(start.col()) } else { 1 };
         Place {
             source: self.source,
-            line: self.lines_before + start.line() as u32,
+            line,
             column: start.col() as u32 + 1,
             length: (length as u32).max(1),
         }

@@ -74,7 +74,7 @@ pub(super) fn report(
 ) -> Stop {
     let marker = *error.marker();
     let info = error.info();
-    let stopped = stopped_at(chunk.text, marker, builder);
+    let stopped = builder.place(marker, marker);
     let place = written_before(chunk.text, marker, info, stopped);
     // The scanner has a bound of its own, which it reaches before it gives us anything to count.
     if info.contains("recursion limit") {
@@ -97,26 +97,12 @@ pub(super) fn report(
     Stop::At { line: stopped.line }
 }
 
-/// Where the scanner stopped. At the end of a text it counts one line more, also where the last line has
-/// no line break; the end of that line is meant.
-fn stopped_at(text: &str, marker: Marker, builder: &Builder) -> Place {
-    let place = builder.place(marker, marker);
-    let is_end = byte_of(text, marker) == text.len() && marker.col() == 0 && marker.line() > 1;
-    if !is_end || text.ends_with(is_break) {
-        return place;
-    }
-    let line_start = text.rfind(is_break).map_or(0, |at| at + 1);
-    // The text has less than 2^32 bytes.
-    let column = text[line_start..].chars().count() as u32 + 1;
-    Place { line: place.line - 1, column, ..place }
-}
-
 /// A bracket that is open at `marker`, and was opened in a line before it.
 fn unclosed_before(text: &str, marker: Marker, builder: &Builder) -> Option<(char, Place)> {
     let (at, bracket) = brackets::unclosed(&text[..byte_of(text, marker)])?;
     let line_start = text[..at].rfind(is_break).map_or(0, |at| at + 1);
     let breaks = text[at..byte_of(text, marker)].replace("\r\n", "\n").matches(is_break).count();
-    let place = stopped_at(text, marker, builder);
+    let place = builder.place(marker, marker);
     // The text has less than 2^32 bytes.
     let column = text[line_start..at].chars().count() as u32 + 1;
     let place = Place { line: place.line - breaks as u32, column, ..place };

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::{ArcSwap, Cache, Guard};
 use smallvec::SmallVec;
 use tidegate_core::{self as core, LeaseId, Operation, Span, Timestamp, Verdict};
 use tidegate_rules::compile::{CompiledRules, Role, RuleId};
@@ -103,6 +103,28 @@ impl<C: Clock> RuleLimiter<C> {
     #[inline]
     pub fn check(&self, call: &Call<'_>) -> Result<RuleDecision, CheckError> {
         self.decide(call, Does::Take)
+    }
+
+    /// Something to check many calls with, one after the other: faster than [`check`](Self::check),
+    /// because what a decision needs room for is kept from one to the next, and the rules are only
+    /// looked at again when they have changed. Each thread or connection has its own.
+    ///
+    /// ```
+    /// # use tidegate::{Call, RuleLimiter};
+    /// # let limiter = RuleLimiter::new("{ domain: api, rules: [ { name: all, limit: 2/minute } ] }")?;
+    /// let mut checker = limiter.checker();
+    /// for _ in 0..2 {
+    ///     assert!(checker.check(&Call::new("api", &[]))?.is_allowed());
+    /// }
+    /// assert!(!checker.check(&Call::new("api", &[]))?.is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn checker(&self) -> Checker<'_, C> {
+        Checker {
+            limiter: self,
+            current: Cache::new(&self.current),
+            decision: RuleDecision::pending(self.current.load(), self.clock.now()),
+        }
     }
 
     /// Answers as [`check`](Self::check) would, and takes nothing.
@@ -341,6 +363,30 @@ impl<C: Clock> RuleLimiter<C> {
             };
             let _ = self.table.decide_one(now, &charge(&decision.rules, planned, does));
         }
+    }
+}
+
+/// Checks one call after the other. See [`RuleLimiter::checker`].
+#[derive(Debug)]
+pub struct Checker<'l, C = SystemClock> {
+    limiter: &'l RuleLimiter<C>,
+    current: Cache<&'l ArcSwap<CompiledRules>, Arc<CompiledRules>>,
+    decision: RuleDecision,
+}
+
+impl<C: Clock> Checker<'_, C> {
+    /// As [`RuleLimiter::check`].
+    #[inline]
+    pub fn check(&mut self, call: &Call<'_>) -> Result<&RuleDecision, CheckError> {
+        let current = self.current.load();
+        if !Arc::ptr_eq(current, &self.decision.rules) {
+            self.decision.rules = Guard::from_inner(Arc::clone(current));
+        }
+        self.decision.plan.clear();
+        self.decision.decisions.clear();
+        self.decision.at = self.limiter.clock.now();
+        self.limiter.decide_into(&mut self.decision, call, Does::Take)?;
+        Ok(&self.decision)
     }
 }
 

@@ -1,0 +1,45 @@
+//! What must hold for any input, as functions of bytes. A target panics where its claim is broken.
+//!
+//! Two drive them: `cargo xtask fuzz TARGET`, for as long as one likes and led by coverage, and the
+//! tests of this crate, for a moment and with the same inputs each time. Nothing here looks for
+//! inputs by itself except [`mutation`], which the tests use.
+//!
+//! | file | what it claims |
+//! | --- | --- |
+//! | [`rule_text`] | any text is rules, or a report that points into it; rules can be used |
+//! | [`attributes`] | any request meets the rules that it would meet if all were looked at |
+//! | [`limit_text`] | any text is a limit that is written and read back, or an error in it |
+//! | [`path`] | any path has one normal form, and templates match as their words say |
+//! | [`snapshot`] | any bytes are a state file, or change nothing |
+//! | [`identity`] | any headers are survived, and change nobody's address but the client's own |
+//! | [`mutation`] | inputs that are nearly right, from a seed |
+//! | [`seeds`] | the inputs to begin with, in files |
+#![forbid(unsafe_code)]
+
+pub mod attributes;
+pub mod identity;
+pub mod limit_text;
+pub mod mutation;
+pub mod path;
+pub mod rule_text;
+pub mod seeds;
+pub mod snapshot;
+
+/// A claim about any input.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// What `cargo xtask fuzz` calls it. Its shim, seeds and words have this name too.
+    pub name: &'static str,
+    /// Panics where the claim does not hold.
+    pub check: fn(&[u8]),
+}
+
+/// All of them.
+pub const TARGETS: [Target; 6] = [
+    Target { name: "attributes", check: attributes::check },
+    Target { name: "identity", check: identity::check },
+    Target { name: "limit_text", check: limit_text::check },
+    Target { name: "path", check: path::check },
+    Target { name: "rule_text", check: rule_text::check },
+    Target { name: "snapshot", check: snapshot::check },
+];
