@@ -1,5 +1,5 @@
-//! Rule files and folders on disk: [`read`] once, or watched by a [`Watcher`]. Nothing here knows
-//! what a rule is: out come [`Source`]s, which `tidegate-rules` parses.
+//! Rule files and folders on disk: [`read`] once, watched by a [`Watcher`], or [followed](follow()) by
+//! a limiter, whose rules are then always those of the files that were last without a mistake.
 //!
 //! ```
 //! use tidegate_files::{Change, WatchOptions, Watcher, read};
@@ -42,18 +42,21 @@
 //! | `watch` | [`Watcher`]: when to look again, and what is news |
 //! | `bell` | how the watching thread is woken, and how it waits for quiet |
 //! | `ear` | the system's own events |
+//! | `follow` | [`follow`](follow()): parse, compare, put in force, or keep the old rules |
 //! | `error` | what can be wrong, and what to do about it |
 #![forbid(unsafe_code)]
 
 mod bell;
 mod ear;
 mod error;
+mod follow;
 mod names;
 mod read;
 mod survey;
 mod watch;
 
 pub use error::{ReadError, ReadProblem, Reason, WatchError};
+pub use follow::{Reload, follow};
 pub use names::is_rule_file;
 pub use read::{FILE_BYTES_MAX, TOTAL_BYTES_MAX, read};
 pub use survey::{DEPTH_MAX, ENTRIES_MAX, FILES_MAX};

@@ -32,7 +32,9 @@ pub struct CompiledRules {
     set: RuleSet,
     rules: Vec<CompiledRule>,
     limits: Vec<CompiledLimit>,
-    pub(crate) domains: HashMap<Box<str>, CompiledDomain, foldhash::fast::RandomState>,
+    /// In the order of the set.
+    domains: Vec<CompiledDomain>,
+    by_name: HashMap<Box<str>, usize, foldhash::fast::RandomState>,
     pub(crate) hasher: KeyHasher,
     is_elastic: bool,
 }
@@ -40,6 +42,7 @@ pub struct CompiledRules {
 /// One domain: its rules by what requests look like.
 #[derive(Debug)]
 pub(crate) struct CompiledDomain {
+    name: Box<str>,
     /// The first of its rules among all rules; those that look at attributes in any order come
     /// first, then those of descriptors.
     pub(crate) first: u32,
@@ -51,21 +54,22 @@ pub(crate) struct CompiledDomain {
     pub(crate) end: u32,
 }
 
-/// One rule, with everything that it names by number.
+/// One rule, with everything that it names by number. What a decision seldom looks at is behind a
+/// pointer, so that a rule fits a few cache lines.
 #[derive(Debug)]
 pub(crate) struct CompiledRule {
-    pub(crate) rule: Rule,
+    pub(crate) rule: Box<Rule>,
     pub(crate) per: Box<[AttributeId]>,
     /// Which list of `per` attributes it is: rules with the same number have the same list.
     pub(crate) per_list: u32,
     pub(crate) quota: Range,
-    pub(crate) tiers: Option<CompiledTiers>,
-    pub(crate) overrides: Option<Overrides>,
+    pub(crate) tiers: Option<Box<CompiledTiers>>,
+    pub(crate) overrides: Option<Box<Overrides>>,
     pub(crate) candidate: Range,
     pub(crate) cost: CompiledCost,
     /// Below which pressure its limits are stretched; never, where it is not elastic.
     pub(crate) relaxed_below: Pressure,
-    pub(crate) priority: Option<CompiledPriority>,
+    pub(crate) priority: Option<Box<CompiledPriority>>,
 }
 
 #[derive(Debug)]
@@ -100,16 +104,26 @@ impl CompiledRules {
 
     fn compiled(set: RuleSet, hasher: &KeyHasher, old: Option<(&Self, Timestamp)>) -> Self {
         let mut compiler = Compiler { rules: Vec::new(), limits: Limits::new(hasher) };
-        let mut domains = HashMap::default();
-        for domain in set.domains() {
-            domains.insert(domain.name.as_str().into(), compiler.domain(domain));
-        }
+        let domains: Vec<_> =
+            set.domains().iter().map(|domain| compiler.domain(domain)).collect();
+        let by_name = domains.iter().enumerate().map(|(at, one)| (one.name.clone(), at)).collect();
         let Compiler { rules, mut limits } = compiler;
         if let Some((old, now)) = old {
             limits.follow(&old.limits, now);
         }
         let is_elastic = rules.iter().any(|one| one.rule.elastic.is_some());
-        Self { set, rules, limits: limits.all, domains, hasher: *hasher, is_elastic }
+        let limits = limits.all;
+        Self { set, rules, limits, domains, by_name, hasher: *hasher, is_elastic }
+    }
+
+    #[inline]
+    pub(crate) fn domain(&self, name: &str) -> Option<&CompiledDomain> {
+        /// So many names are compared faster than one is hashed.
+        const FEW: usize = 4;
+        if self.domains.len() <= FEW {
+            return self.domains.iter().find(|domain| *domain.name == *name);
+        }
+        Some(&self.domains[*self.by_name.get(name)?])
     }
 
     /// Whether some rule asks for the pressure.
@@ -185,7 +199,8 @@ impl Compiler<'_> {
             DescriptorTree::new(&domain.descriptors)
         });
         let (index, end) = (builder.build(&domain.rules), self.next());
-        CompiledDomain { first, index, descriptors, first_descriptor, end }
+        let name = domain.name.as_str().into();
+        CompiledDomain { name, first, index, descriptors, first_descriptor, end }
     }
 
     fn next(&self) -> u32 {
@@ -201,14 +216,15 @@ impl Compiler<'_> {
             per_list: *lists.entry(per.clone()).or_insert(list),
             per,
             quota: self.limits.quota(at, &rule.quota),
-            tiers: rule.tiers.as_ref().map(|tiers| CompiledTiers {
-                by: intern(&tiers.by),
-                quotas: (tiers.quotas.iter())
-                    .map(|(tier, quota)| (tier.as_bytes().into(), self.limits.quota(at, quota)))
-                    .collect(),
+            tiers: rule.tiers.as_ref().map(|tiers| {
+                let quotas = tiers.quotas.iter();
+                let quotas = quotas
+                    .map(|(tier, quota)| (tier.as_bytes().into(), self.limits.quota(at, quota)));
+                Box::new(CompiledTiers { by: intern(&tiers.by), quotas: quotas.collect() })
             }),
             overrides: (!rule.overrides.is_empty())
-                .then(|| Overrides::new(rule, |quota: &Quota| self.limits.quota(at, quota))),
+                .then(|| Overrides::new(rule, |quota: &Quota| self.limits.quota(at, quota)))
+                .map(Box::new),
             candidate: self.limits.candidate(at),
             cost: match &rule.cost {
                 Cost::Number(number) => CompiledCost::Number(*number),
@@ -219,13 +235,12 @@ impl Compiler<'_> {
             relaxed_below: rule
                 .elastic
                 .map_or(Pressure::NONE, |elastic| elastic.while_pressure_below),
-            priority: rule.priority.as_ref().map(|priority| CompiledPriority {
-                by: intern(&priority.by),
-                classes: (priority.reserve.iter())
-                    .map(|(class, _)| class.as_bytes().into())
-                    .collect(),
+            priority: rule.priority.as_ref().map(|priority| {
+                let classes = priority.reserve.iter().map(|(class, _)| class.as_bytes().into());
+                let (by, classes) = (intern(&priority.by), classes.collect());
+                Box::new(CompiledPriority { by, classes })
             }),
-            rule: rule.clone(),
+            rule: Box::new(rule.clone()),
         };
         self.rules.push(compiled);
     }

@@ -106,7 +106,7 @@ impl CompiledRules {
             charges: Vec::new(),
             error,
         };
-        if let (Some(domain), None) = (self.domains.get(ask.domain), error) {
+        if let (Some(domain), None) = (self.domain(ask.domain), error) {
             let view = domain.index.view(ask.attributes);
             explanation.rules = self.considered(ask, domain, &view, &plan);
             explanation.charges = self.explained_charges(ask, &view, &plan);

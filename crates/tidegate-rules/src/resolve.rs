@@ -91,7 +91,7 @@ impl Plan {
 impl CompiledRules {
     /// Adds to `plan` what follows from a request. Nothing is allocated where a few charges follow.
     pub fn resolve(&self, ask: &Ask<'_>, plan: &mut Plan) -> Result<(), ResolveError> {
-        let Some(domain) = self.domains.get(ask.domain) else { return Ok(()) };
+        let Some(domain) = self.domain(ask.domain) else { return Ok(()) };
         plan.domain_known = true;
         if ask.attributes.len() > ATTRIBUTES_MAX {
             return Err(ResolveError::TooManyAttributes { max: ATTRIBUTES_MAX });

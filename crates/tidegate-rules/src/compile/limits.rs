@@ -16,9 +16,9 @@ pub struct CompiledLimit {
     /// Whether it can deny.
     is_enforced: bool,
     /// As it was written.
-    written: RuleLimit,
+    written: Box<RuleLimit>,
     normal: Limit,
-    relaxed: Option<Limit>,
+    relaxed: Option<Box<Limit>>,
     /// What the rule gives without being soft; `None` where nothing is to be marked.
     soft_above: Option<u64>,
     salt: Salt,
@@ -278,9 +278,9 @@ fn scaled(rule: &Rule, written: &RuleLimit, share: Percent, known: &Known) -> Co
         rule: id,
         role,
         is_enforced: role != Role::Candidate && rule.mode == Mode::Enforce,
-        written: written.clone(),
+        written: Box::new(written.clone()),
         normal: stretch(soft),
-        relaxed: relaxed.map(|elastic| stretch(elastic.up_to.0)),
+        relaxed: relaxed.map(|elastic| Box::new(stretch(elastic.up_to.0))),
         soft_above: rule.soft.map(|_| most(&stretch(100))),
         salt,
         identity,
