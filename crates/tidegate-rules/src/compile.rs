@@ -2,6 +2,7 @@
 //! and with the salts of their keys.
 
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 
 use crate::descriptor::{DescriptorTree, with_rules};
@@ -59,7 +60,7 @@ pub(crate) struct CompiledDomain {
 #[derive(Debug)]
 pub(crate) struct CompiledRule {
     pub(crate) rule: Box<Rule>,
-    pub(crate) per: Box<[AttributeId]>,
+    pub(crate) per: SmallVec<[AttributeId; 4]>,
     /// Which list of `per` attributes it is: rules with the same number have the same list.
     pub(crate) per_list: u32,
     pub(crate) quota: Range,
@@ -104,8 +105,7 @@ impl CompiledRules {
 
     fn compiled(set: RuleSet, hasher: &KeyHasher, old: Option<(&Self, Timestamp)>) -> Self {
         let mut compiler = Compiler { rules: Vec::new(), limits: Limits::new(hasher) };
-        let domains: Vec<_> =
-            set.domains().iter().map(|domain| compiler.domain(domain)).collect();
+        let domains: Vec<_> = set.domains().iter().map(|domain| compiler.domain(domain)).collect();
         let by_name = domains.iter().enumerate().map(|(at, one)| (one.name.clone(), at)).collect();
         let Compiler { rules, mut limits } = compiler;
         if let Some((old, now)) = old {
@@ -173,7 +173,7 @@ impl LimitId {
 }
 
 /// The lists of `per` attributes of a domain, by number.
-type PerLists = HashMap<Box<[AttributeId]>, u32, foldhash::fast::RandomState>;
+type PerLists = HashMap<SmallVec<[AttributeId; 4]>, u32, foldhash::fast::RandomState>;
 
 /// Rules and limits of all domains, as they come.
 struct Compiler<'h> {
@@ -211,7 +211,7 @@ impl Compiler<'_> {
         let at = (domain, RuleId(self.next()), rule);
         let mut intern = |name: &str| names.intern(name, rule.ignore_case);
         let list = u32::try_from(lists.len()).unwrap_or(u32::MAX);
-        let per: Box<[_]> = rule.per.iter().map(|name| intern(name)).collect();
+        let per: SmallVec<[_; 4]> = rule.per.iter().map(|name| intern(name)).collect();
         let compiled = CompiledRule {
             per_list: *lists.entry(per.clone()).or_insert(list),
             per,

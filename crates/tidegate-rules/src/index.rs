@@ -63,9 +63,16 @@ impl Index {
 
     /// What a request looks like to the rules. It allocates nothing, unless a path or a host is not in
     /// its normal form.
-    #[inline]
     pub(crate) fn view<'a>(&self, attributes: &'a [Attribute<'a>]) -> View<'a> {
-        View::new(&self.names, attributes, self.wants_network)
+        let mut view = View::new(attributes);
+        self.look(&mut view);
+        view
+    }
+
+    /// The same for a view that is new, which is then not copied to where it stays.
+    #[inline]
+    pub(crate) fn look(&self, view: &mut View<'_>) {
+        view.look(&self.names, self.wants_network);
     }
 
     /// Puts the rules that match into `found`, and nothing else.

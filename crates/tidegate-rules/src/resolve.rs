@@ -96,7 +96,8 @@ impl CompiledRules {
         if ask.attributes.len() > ATTRIBUTES_MAX {
             return Err(ResolveError::TooManyAttributes { max: ATTRIBUTES_MAX });
         }
-        let view = domain.index.view(ask.attributes);
+        let mut view = View::new(ask.attributes);
+        domain.index.look(&mut view);
         let mut found = Found::new();
         domain.index.find(&view, &mut found);
         let mut subjects = Subjects::default();

@@ -11,6 +11,7 @@ use super::lookup::Lookup;
 use super::names::AttributeId;
 use super::shape::Shape;
 use super::view::View;
+use super::words::Words;
 use crate::rule::Condition;
 
 /// A condition of a rule.
@@ -18,6 +19,8 @@ use crate::rule::Condition;
 pub(super) struct Check {
     pub(super) id: AttributeId,
     pub(super) negated: bool,
+    /// What the value must be, where that is one short text, as it mostly is.
+    only: Option<Words>,
     shapes: Shapes,
 }
 
@@ -62,7 +65,11 @@ impl Check {
                 if len <= Self::FEW { Shapes::Few(all) } else { Shapes::Long(all) }
             }
         };
-        Self { id, negated: condition.negated, shapes }
+        let only = match &shapes {
+            Shapes::One(Shape::Exact(text)) => Words::new(0, text),
+            _ => None,
+        };
+        Self { id, negated: condition.negated, only, shapes }
     }
 
     /// Makes a long list quick to look up, once it is known that there is no other like it.
@@ -74,16 +81,25 @@ impl Check {
     }
 
     /// Whether it holds for the request.
-    #[inline]
+    #[inline(never)]
     pub(super) fn holds(&self, view: &View<'_>) -> bool {
-        let one_holds = view.value(self.id).is_some_and(|bytes| match &self.shapes {
+        let value = view.value(self.id);
+        let one_holds = value.is_some_and(|bytes| match self.only {
+            Some(only) => Words::new(0, bytes) == Some(only),
+            None => self.one_holds(view, bytes),
+        });
+        one_holds != self.negated
+    }
+
+    #[inline(never)]
+    fn one_holds(&self, view: &View<'_>, bytes: &[u8]) -> bool {
+        match &self.shapes {
             Shapes::One(shape) => shape.holds(view, self.id, bytes),
             Shapes::Few(shapes) | Shapes::Long(shapes) => {
                 shapes.iter().any(|shape| shape.holds(view, self.id, bytes))
             }
             Shapes::Many(many) => many.holds(view, self.id, bytes),
-        });
-        one_holds != self.negated
+        }
     }
 
     /// What it compares values with.

@@ -43,6 +43,12 @@ impl<P: Copy> Lookup<P> {
         lookup
     }
 
+    /// The bits of all attributes that have anchors.
+    #[inline]
+    pub(super) fn bits(&self) -> u64 {
+        self.exact_bits | self.tree_bits
+    }
+
     /// Calls with what is behind each anchor that a value finds.
     #[inline]
     pub(super) fn each(
@@ -52,13 +58,15 @@ impl<P: Copy> Lookup<P> {
         bytes: &[u8],
         mut visit: impl FnMut(P),
     ) {
-        if self.exact_bits & id.bit() != 0 {
-            self.exact.find(id.number(), bytes).into_iter().for_each(&mut visit);
+        if self.exact_bits & id.bit() != 0
+            && let Some(payload) = self.exact.find(id.number(), bytes)
+        {
+            visit(payload);
         }
         if self.tree_bits & id.bit() != 0
             && let Ok(at) = self.trees.binary_search_by_key(&id, |&(id, _)| id)
         {
-            self.trees[at].1.each(view, id, bytes, visit);
+            self.trees[at].1.each(view, id, bytes, &mut visit);
         }
     }
 }
@@ -66,11 +74,13 @@ impl<P: Copy> Lookup<P> {
 /// The anchors of one attribute that are not exact values.
 #[derive(Debug)]
 struct Trees<P> {
+    paths: Trie<P>,
+    /// Whether there are others than paths.
+    has_ladders: bool,
     prefixes: Ladder<P>,
     suffixes: Ladder<P>,
     v4: Ladder<P>,
     v6: Ladder<P>,
-    paths: Trie<P>,
 }
 
 impl<P: Copy> Trees<P> {
@@ -98,25 +108,43 @@ impl<P: Copy> Trees<P> {
         }
         let shorter = |text: &Text, len| Text::from(&text[..len as usize]);
         let wider = |start: &Text, len| network_cut(start, len);
+        let has_ladders =
+            !(prefixes.is_empty() && suffixes.is_empty() && v4.is_empty() && v6.is_empty());
         Self {
+            paths,
+            has_ladders,
             prefixes: Ladder::new(prefixes, shorter),
             suffixes: Ladder::new(suffixes, |text, len| reversed(&text[..len as usize])),
             v4: Ladder::new(v4, wider),
             v6: Ladder::new(v6, wider),
-            paths,
         }
     }
 
-    fn each(&self, view: &View<'_>, id: AttributeId, bytes: &[u8], mut visit: impl FnMut(P)) {
+    #[inline]
+    fn each(&self, view: &View<'_>, id: AttributeId, bytes: &[u8], visit: &mut impl FnMut(P)) {
         if !self.paths.is_empty() {
-            self.paths.each(bytes, &mut visit);
+            self.paths.each(bytes, &mut *visit);
         }
+        if self.has_ladders {
+            self.each_ladder(view, id, bytes, visit);
+        }
+    }
+
+    /// Apart, so that there is little code around the other lookups.
+    #[inline(never)]
+    fn each_ladder(
+        &self,
+        view: &View<'_>,
+        id: AttributeId,
+        bytes: &[u8],
+        visit: &mut impl FnMut(P),
+    ) {
         if !self.prefixes.is_empty() {
-            self.prefixes.each(|len| bytes.get(..len as usize), &mut visit);
+            self.prefixes.each(|len| bytes.get(..len as usize), &mut *visit);
         }
         if !self.suffixes.is_empty() {
             let end = |len: u32| bytes.len().checked_sub(len as usize).map(|at| &bytes[at..]);
-            self.suffixes.each(end, &mut visit);
+            self.suffixes.each(end, &mut *visit);
         }
         if self.v4.is_empty() && self.v6.is_empty() {
             return;

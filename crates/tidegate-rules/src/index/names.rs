@@ -33,6 +33,12 @@ impl AttributeId {
         self.0
     }
 
+    /// Whether its values are not looked at as they come.
+    #[inline]
+    pub(super) fn is_special(self) -> bool {
+        self.0 < Self::FIRST.0
+    }
+
     /// Whether its values are paths in normal form.
     pub(super) fn is_path(self) -> bool {
         matches!(self, Self::PATH | Self::FOLDED_PATH)

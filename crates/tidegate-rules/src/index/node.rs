@@ -2,6 +2,7 @@
 //! another level for them.
 
 use super::lookup::Lookup;
+use super::names::AttributeId;
 use super::view::View;
 use super::{Found, Tests};
 
@@ -41,29 +42,38 @@ impl Node {
     /// Adds the rules that match; one may be added several times, in any order.
     #[inline]
     pub(super) fn find(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
-        view.each(|id, bytes| {
-            self.lookup.each(view, id, bytes, |posting| match posting {
-                Posting::One(candidate) => candidate.test(view, tests, found),
-                Posting::Several { start, len } => {
-                    let candidates = &self.candidates[start as usize..(start + len) as usize];
-                    for candidate in candidates {
-                        candidate.test(view, tests, found);
-                    }
-                }
-                Posting::Below(number) => {
-                    self.below[number as usize].find_below(view, tests, found);
-                }
-            });
+        view.each(self.lookup.bits(), |id, bytes| {
+            self.lookup.each(view, id, bytes, |posting| self.add(posting, view, tests, found));
         });
+        if view.has_folded() {
+            self.find_folded(view, tests, found);
+        }
         for candidate in &self.unanchored {
             candidate.test(view, tests, found);
         }
     }
 
-    /// The same, apart so that the common case is one piece of code.
-    #[inline(never)]
-    fn find_below(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
-        self.find(view, tests, found);
+    /// Adds those that are found by the path in lower case. Few rules ask for it.
+    #[cold]
+    fn find_folded(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
+        let id = AttributeId::FOLDED_PATH;
+        if let Some(path) = view.value(id) {
+            self.lookup.each(view, id, path, |posting| self.add(posting, view, tests, found));
+        }
+    }
+
+    /// Adds the rules behind one anchor. Nearly always there is one such anchor at most.
+    fn add(&self, posting: Posting, view: &View<'_>, tests: &Tests, found: &mut Found) {
+        match posting {
+            Posting::One(candidate) => candidate.test(view, tests, found),
+            Posting::Several { start, len } => {
+                let candidates = &self.candidates[start as usize..(start + len) as usize];
+                for candidate in candidates {
+                    candidate.test(view, tests, found);
+                }
+            }
+            Posting::Below(number) => self.below[number as usize].find(view, tests, found),
+        }
     }
 }
 
@@ -72,8 +82,11 @@ impl Candidate {
     #[inline]
     fn test(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
         let numbers = &tests.lists[self.start as usize..(self.start + self.len) as usize];
-        if numbers.iter().all(|&number| tests.checks[number as usize].holds(view)) {
-            found.push(self.rule);
+        for &number in numbers {
+            if !tests.checks[number as usize].holds(view) {
+                return;
+            }
         }
+        found.push(self.rule);
     }
 }

@@ -4,7 +4,6 @@
 //! compared as two words, and lie in the table itself.
 
 use std::hash::{BuildHasher, Hasher};
-use std::num::NonZero;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
@@ -26,8 +25,6 @@ pub(super) struct Table<V> {
 #[derive(Clone, Copy, Debug)]
 struct Short<V> {
     words: Words,
-    /// One more than the number, so that a free place takes no more room.
-    number: NonZero<u32>,
     value: V,
 }
 
@@ -53,12 +50,12 @@ impl<V: Copy> Table<V> {
     /// What is behind a number and a text.
     #[inline]
     pub(super) fn find(&self, number: u32, text: &[u8]) -> Option<V> {
-        let Some(words) = Words::new(text) else { return self.find_long(number, text) };
+        let Some(words) = Words::new(number, text) else { return self.find_long(number, text) };
         let mask = self.short.len() - 1;
-        let mut at = place(words, number);
+        let mut at = place(words);
         // A free place ends the search, and there always is one.
         while let Some(known) = &self.short[at & mask] {
-            if known.words == words && known.number == one_more(number) {
+            if known.words == words {
                 return Some(known.value);
             }
             at += 1;
@@ -74,11 +71,11 @@ impl<V: Copy> Table<V> {
 
     /// Puts it in, or in the place of what was there.
     pub(super) fn insert(&mut self, number: u32, text: &[u8], value: V) {
-        if let Some(words) = Words::new(text) {
+        if let Some(words) = Words::new(number, text) {
             if (self.short_count + 1) * 2 > self.short.len() {
                 self.grow();
             }
-            self.insert_short(Short { words, number: one_more(number), value });
+            self.insert_short(Short { words, value });
             return;
         }
         let hash = hash_long(&self.hasher, number, text);
@@ -93,9 +90,9 @@ impl<V: Copy> Table<V> {
 
     fn insert_short(&mut self, short: Short<V>) {
         let mask = self.short.len() - 1;
-        let mut at = place(short.words, short.number.get() - 1);
+        let mut at = place(short.words);
         while let Some(known) = &mut self.short[at & mask] {
-            if known.words == short.words && known.number == short.number {
+            if known.words == short.words {
                 known.value = short.value;
                 return;
             }
@@ -125,15 +122,9 @@ fn free_places<V: Copy>(len: usize) -> Box<[Option<Short<V>>]> {
 
 /// Where the search begins; the table takes as many of the lowest bits as it has places for.
 #[inline]
-fn place(words: Words, number: u32) -> usize {
-    // A table has far fewer places than half a word has numbers.
-    (words.hash(number) >> 1) as usize
-}
-
-/// The highest number is not in use: so many texts do not fit into memory.
-#[inline]
-fn one_more(number: u32) -> NonZero<u32> {
-    NonZero::<u32>::MIN.saturating_add(number)
+fn place(words: Words) -> usize {
+    // One bit less, so that a search does not go beyond the highest number.
+    (words.hash() >> 1) as usize
 }
 
 fn hash_long(hasher: &FixedState, number: u32, text: &[u8]) -> u64 {
@@ -172,9 +163,10 @@ mod tests {
         #[test]
         fn words_are_equal_only_for_equal_texts(a in "[ab\0]{0,17}", b in "[ab\0]{0,17}") {
             let (a, b) = (a.as_bytes(), b.as_bytes());
-            prop_assert_eq!(Words::new(a).is_some(), a.len() <= 16);
-            if let (Some(first), Some(second)) = (Words::new(a), Words::new(b)) {
+            prop_assert_eq!(Words::new(7, a).is_some(), a.len() <= 16);
+            if let (Some(first), Some(second)) = (Words::new(7, a), Words::new(7, b)) {
                 prop_assert_eq!(first == second, a == b);
+                prop_assert!(Words::new(8, a) != Some(first));
             }
         }
     }

@@ -59,43 +59,43 @@ impl<P: Copy> Trie<P> {
     ///
     /// Both a literal and a place may fit a segment. Then one way is gone and the other is kept for
     /// later; there are at most as many ways as templates that begin like the path.
-    #[inline]
+    #[inline(never)]
     pub(super) fn each(&self, path: &[u8], mut visit: impl FnMut(P)) {
         let mut later: SmallVec<[(u32, &[u8]); 4]> = SmallVec::new();
-        let mut way = Some((0, path));
-        while let Some((at, path)) = way {
-            way = self.step(at, path, &mut later, &mut visit).or_else(|| later.pop());
+        let (mut at, mut rest) = (0, path.strip_prefix(b"/").unwrap_or(path));
+        loop {
+            let node = &self.nodes[at as usize];
+            self.visit(node.rest, &mut visit);
+            let next = if let Some((segment, after)) = split_segment(rest) {
+                rest = after;
+                let edge = if node.has_edges { self.edges.find(at, segment) } else { None };
+                if edge.is_some() && node.one != Node::NONE {
+                    later.push((node.one, rest));
+                }
+                edge.unwrap_or(node.one)
+            } else {
+                self.visit(node.end, &mut visit);
+                Node::NONE
+            };
+            if next != Node::NONE {
+                at = next;
+            } else if let Some(way) = later.pop() {
+                (at, rest) = way;
+            } else {
+                return;
+            }
         }
     }
 
-    /// Goes on from a node by the first segment of what is left of the path.
     #[inline]
-    fn step<'p>(
-        &self,
-        at: u32,
-        path: &'p [u8],
-        later: &mut SmallVec<[(u32, &'p [u8]); 4]>,
-        visit: &mut impl FnMut(P),
-    ) -> Option<(u32, &'p [u8])> {
-        let node = &self.nodes[at as usize];
-        self.payload(node.rest).into_iter().for_each(&mut *visit);
-        let Some((segment, path)) = split_segment(path) else {
-            self.payload(node.end).into_iter().for_each(visit);
-            return None;
-        };
-        let any = (node.one != Node::NONE).then_some((node.one, path));
-        let edge = if node.has_edges { self.edges.find(at, segment) } else { None };
-        let Some(to) = edge else { return any };
-        later.extend(any);
-        Some((to, path))
+    fn visit(&self, payload: u32, visit: &mut impl FnMut(P)) {
+        if payload != Node::NONE {
+            visit(self.payloads[payload as usize]);
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.payloads.is_empty()
-    }
-
-    fn payload(&self, number: u32) -> Option<P> {
-        self.payloads.get(number as usize).copied()
     }
 
     fn add_node(&mut self) -> u32 {
@@ -130,12 +130,76 @@ impl<P: Copy> Trie<P> {
     }
 }
 
-/// The first segment that is not empty, and the path after it.
+/// The first segment that is not empty, and the path after it and its slash.
 #[inline]
 fn split_segment(mut path: &[u8]) -> Option<(&[u8], &[u8])> {
-    while let [b'/', rest @ ..] = path {
-        path = rest;
+    while !path.is_empty() {
+        let (segment, rest) = path.split_at(segment_len(path));
+        path = rest.get(1..).unwrap_or_default();
+        if !segment.is_empty() {
+            return Some((segment, path));
+        }
     }
-    let end = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
-    (end > 0).then(|| path.split_at(end))
+    None
+}
+
+/// How many bytes there are before the next slash, eight at a time.
+#[inline]
+fn segment_len(path: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    let mut rest = path;
+    while let Some((eight, after)) = rest.split_first_chunk() {
+        // Zero where there is a slash. The lowest zero is the lowest byte that borrows when one is
+        // taken from each and had not been that high before.
+        let word = u64::from_le_bytes(*eight) ^ (ONES * u64::from(b'/'));
+        let slashes = word.wrapping_sub(ONES) & !word & (ONES << 7);
+        if slashes != 0 {
+            return path.len() - rest.len() + slashes.trailing_zeros() as usize / 8;
+        }
+        rest = after;
+    }
+    let len = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
+    path.len() - rest.len() + len
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::path::PathTemplate;
+
+    proptest! {
+        #[test]
+        fn segments_are_split_at_every_slash(path in prop::collection::vec(prop::sample::select(&b"/.0a\xaf\x80\0\xff"[..]), 0..40)) {
+            let mut segments = Vec::new();
+            let mut rest = &path[..];
+            while let Some((segment, after)) = split_segment(rest) {
+                segments.push(segment);
+                rest = after;
+            }
+            let expected: Vec<_> =
+                path.split(|&byte| byte == b'/').filter(|segment| !segment.is_empty()).collect();
+            prop_assert_eq!(segments, expected);
+        }
+
+        #[test]
+        fn finds_all_templates_of_a_path(
+            templates in prop::collection::btree_set("(/([ab]|\\*)){1,5}(/\\*\\*)?", 0..30),
+            path in "(/[abc]){0,6}",
+        ) {
+            let templates: Vec<_> =
+                templates.iter().map(|text| PathTemplate::parse(text).unwrap()).collect();
+            let mut trie = Trie::new();
+            for (number, template) in templates.iter().enumerate() {
+                trie.insert(template.segments(), number);
+            }
+            let mut found = Vec::new();
+            trie.each(path.as_bytes(), |number| found.push(number));
+            found.sort_unstable();
+            let matches = |number: &usize| templates[*number].matches(path.as_bytes());
+            let expected: Vec<_> = (0..templates.len()).filter(matches).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
 }

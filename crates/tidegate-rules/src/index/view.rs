@@ -16,9 +16,12 @@ use crate::path::normalise;
 /// [normal form](normalise); the host is in lower case, without port and dots at its end.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
+    /// As many as are looked at.
     attributes: &'a [Attribute<'a>],
     /// The numbers of the attributes, in their order; none where no rule asks.
     ids: [AttributeId; ATTRIBUTES_MAX],
+    /// The bits of all of them.
+    bits: u64,
     path: Cow<'a, [u8]>,
     /// The path in lower case; `None` where that is the path itself.
     folded: Option<Box<[u8]>>,
@@ -28,33 +31,51 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
+    /// A request of which nothing is known yet.
     #[inline]
-    pub(super) fn new(names: &Names, attributes: &'a [Attribute<'a>], wants_network: bool) -> Self {
-        let mut view = Self {
-            attributes,
+    pub(crate) fn new(attributes: &'a [Attribute<'a>]) -> Self {
+        Self {
+            attributes: &attributes[..attributes.len().min(ATTRIBUTES_MAX)],
             ids: [AttributeId::NONE; ATTRIBUTES_MAX],
+            bits: 0,
             path: Cow::Borrowed(&[]),
             folded: None,
             has_folded: false,
             host: Cow::Borrowed(&[]),
             network: None,
-        };
-        for (at, attribute) in attributes.iter().take(ATTRIBUTES_MAX).enumerate() {
+        }
+    }
+
+    /// Looks at the attributes.
+    #[inline(never)]
+    pub(super) fn look(&mut self, names: &Names, wants_network: bool) {
+        for (at, attribute) in self.attributes.iter().enumerate() {
             let Some(id) = names.find(attribute.name) else { continue };
-            if view.ids[..at].contains(&id) {
+            if self.bits & id.bit() != 0 && self.ids.contains(&id) {
                 continue;
             }
-            view.ids[at] = id;
-            match id {
-                AttributeId::PATH => view.add_path(attribute.value, names.wants_folded_path),
-                AttributeId::HOST => view.host = value::normal_host(attribute.value),
-                AttributeId::IP if wants_network => {
-                    view.network = value::network_of(attribute.value)
-                }
-                _ => {}
+            self.ids[at] = id;
+            self.bits |= id.bit();
+            if id.is_special() {
+                self.add_special(id, attribute.value, names.wants_folded_path, wants_network);
             }
         }
-        view
+    }
+
+    /// Brings a value into its normal form.
+    fn add_special(
+        &mut self,
+        id: AttributeId,
+        value: &'a [u8],
+        wants_folded: bool,
+        wants_network: bool,
+    ) {
+        match id {
+            AttributeId::PATH => self.add_path(value, wants_folded),
+            AttributeId::HOST => self.host = value::normal_host(value),
+            AttributeId::IP if wants_network => self.network = value::network_of(value),
+            _ => {}
+        }
     }
 
     fn add_path(&mut self, path: &'a [u8], wants_folded: bool) {
@@ -70,23 +91,35 @@ impl<'a> View<'a> {
     /// The value of an attribute, if the request has it.
     #[inline]
     pub(crate) fn value(&self, id: AttributeId) -> Option<&[u8]> {
-        if id == AttributeId::FOLDED_PATH {
-            return self.has_folded.then(|| self.folded());
+        for (attribute, &known) in self.attributes.iter().zip(&self.ids) {
+            if known == id {
+                return Some(self.normal(id, attribute));
+            }
         }
-        let at = self.ids.iter().take(self.attributes.len()).position(|&known| known == id)?;
-        Some(self.value_at(at, id))
+        if id == AttributeId::FOLDED_PATH { self.folded() } else { None }
     }
 
-    /// Calls with each value that some rule asks for.
+    /// Whether there is a path and some rule asks for it in lower case.
     #[inline]
-    pub(super) fn each(&self, mut visit: impl FnMut(AttributeId, &[u8])) {
-        let known = self.ids.iter().take(self.attributes.len());
-        for (at, &id) in known.enumerate().filter(|&(_, &id)| id != AttributeId::NONE) {
-            visit(id, self.value_at(at, id));
+    pub(super) fn has_folded(&self) -> bool {
+        self.has_folded
+    }
+
+    /// Calls with each value of the attributes that have one of these bits, apart from the path in lower
+    /// case.
+    #[inline]
+    pub(super) fn each(&self, bits: u64, mut visit: impl FnMut(AttributeId, &[u8])) {
+        for (attribute, &id) in self.attributes.iter().zip(&self.ids) {
+            if id.bit() & bits != 0 && id != AttributeId::NONE {
+                visit(id, self.normal(id, attribute));
+            }
         }
-        if self.has_folded {
-            visit(AttributeId::FOLDED_PATH, self.folded());
-        }
+    }
+
+    /// The path in lower case, if there is a path and some rule asks.
+    #[cold]
+    fn folded(&self) -> Option<&[u8]> {
+        self.has_folded.then(|| self.folded.as_deref().unwrap_or(&self.path))
     }
 
     /// The network that a value stands for.
@@ -95,16 +128,19 @@ impl<'a> View<'a> {
         if id == AttributeId::IP { self.network } else { value::network_of(bytes) }
     }
 
+    /// The value of an attribute in its normal form.
     #[inline]
-    fn value_at(&self, at: usize, id: AttributeId) -> &[u8] {
+    fn normal(&self, id: AttributeId, attribute: &'a Attribute<'a>) -> &[u8] {
+        if id.is_special() { self.special(id, attribute) } else { attribute.value }
+    }
+
+    /// Apart, so that there is little code around the common case.
+    #[inline(never)]
+    fn special(&self, id: AttributeId, attribute: &'a Attribute<'a>) -> &[u8] {
         match id {
             AttributeId::PATH => &self.path,
             AttributeId::HOST => &self.host,
-            _ => self.attributes[at].value,
+            _ => attribute.value,
         }
-    }
-
-    fn folded(&self) -> &[u8] {
-        self.folded.as_deref().unwrap_or(&self.path)
     }
 }

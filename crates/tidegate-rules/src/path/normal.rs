@@ -32,7 +32,8 @@ use std::borrow::Cow;
 /// assert_eq!(normalise(b"//Login/..;x=y/%6cogin/?next=/"), b"/login".as_slice());
 /// ```
 pub fn normalise(path: &[u8]) -> Cow<'_, [u8]> {
-    if is_normal(path) { Cow::Borrowed(path) } else { Cow::Owned(rewrite(path)) }
+    let is_normal = is_plain::<16>(path) || is_plain::<8>(path) || is_normal(path);
+    if is_normal { Cow::Borrowed(path) } else { Cow::Owned(rewrite(path)) }
 }
 
 /// What a byte means while a path is read.
@@ -61,7 +62,48 @@ const KINDS: [Kind; 256] = {
     kinds
 };
 
-/// Whether nothing needs to change.
+/// Whether nothing needs to change, since nothing is encoded and no byte is out of place.
+///
+/// The path is looked at in blocks, each of which takes a few instructions for all of its bytes. A path
+/// that is shorter than a block is not.
+#[inline]
+fn is_plain<const BLOCK: usize>(path: &[u8]) -> bool {
+    let ([b'/', after @ ..], [before @ .., end]) = (path, path) else { return false };
+    let (Some(last), Some(after_last)) = (before.last_chunk(), after.last_chunk()) else {
+        return false;
+    };
+    let (blocks, after_blocks) = (before.as_chunks::<BLOCK>().0, after.as_chunks::<BLOCK>().0);
+    for (block, after) in blocks.iter().zip(after_blocks) {
+        if !is_plain_block(block, after) {
+            return false;
+        }
+    }
+    // The last block overlaps with the one before it.
+    is_plain_block::<BLOCK>(last, after_last) && !is_odd(*end) && may_end_segment(*end)
+}
+
+/// Whether no byte of a block needs a closer look, given for each the one after it.
+///
+/// There is no branch in it, so that the compiler can take all bytes at once.
+#[inline]
+fn is_plain_block<const BLOCK: usize>(block: &[u8; BLOCK], after: &[u8; BLOCK]) -> bool {
+    let mut any_odd = false;
+    for at in 0..BLOCK {
+        let ends_segment = after[at] == b'/';
+        any_odd |= is_odd(block[at]) | (ends_segment & !may_end_segment(block[at]));
+    }
+    !any_odd
+}
+
+/// Whether a byte is not just itself: it is encoded or begins a code, ends the path, or is another slash.
+#[expect(clippy::needless_bitwise_bool, reason = "without branches all bytes are compared at once")]
+fn is_odd(byte: u8) -> bool {
+    let is_control = (byte < 0x20) | (byte == 0x7F);
+    let is_mark = (byte == b'?') | (byte == b'#') | (byte == b';');
+    is_control | is_mark | (byte == b'%') | (byte == b'\\')
+}
+
+/// Whether nothing needs to change, byte by byte.
 ///
 /// A segment of three dots or more is normal too, and is not seen as such here: `rewrite` leaves it as it is.
 fn is_normal(path: &[u8]) -> bool {
@@ -82,8 +124,9 @@ fn is_normal(path: &[u8]) -> bool {
 }
 
 /// Whether a segment may end with this byte: it is neither empty nor ends in a dot.
+#[expect(clippy::needless_bitwise_bool, reason = "without branches all bytes are compared at once")]
 fn may_end_segment(last: u8) -> bool {
-    !matches!(last, b'/' | b'.')
+    (last != b'/') & (last != b'.')
 }
 
 /// Whether these two digits after a `%` are what the normal form has there.
