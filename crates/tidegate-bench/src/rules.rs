@@ -172,18 +172,18 @@ fn deciding(rounds: usize) -> Result<Vec<Figure>, Box<dyn Error>> {
     let mut best = [(f64::INFINITY, f64::INFINITY); KINDS.len()];
     for round in 0..=rounds * 4 {
         eprintln!("  deciding: round {round} of {}", rounds * 4);
-        best_bare = best_bare.min(call_ns(|| drop(black_box(bare.check(black_box("user-42"))))));
+        best_bare = best_bare.min(call_ns(|| _ = black_box(bare.check(black_box("user-42")))));
         for (view, best) in views.iter().zip(&mut best) {
             let call = Call::new("api", view);
             best.0 =
-                best.0.min(call_ns(|| drop(black_box(checker.check(black_box(&call)).is_ok()))));
+                best.0.min(call_ns(|| _ = black_box(checker.check(black_box(&call)).is_ok())));
             best.1 = best.1.min(call_ns(|| drop(black_box(ruled.check(black_box(&call))))));
         }
     }
     let taken = allocations::during(|| {
         for view in views.iter().cycle().take(1000) {
             let call = Call::new("api", view);
-            drop(black_box(checker.check(black_box(&call)).is_ok()));
+            let _ = black_box(checker.check(black_box(&call)).is_ok());
             drop(black_box(ruled.check(black_box(&call))));
         }
     });

@@ -13,9 +13,9 @@ impl Limit {
     /// the places of a concurrency limit. Algorithm and period stay, so both can be kept on one
     /// state.
     ///
-    /// What cannot be split is rounded down, to 1 at least: 110 % of 5 per window are 5. A bucket's
-    /// rate is exact where its fraction can be written as a rate. A number that would be too large
-    /// for the limit stays what it was.
+    /// What cannot be split is rounded down, to 1 at least: 110 % of 5 per window are 5. The rate of
+    /// a bucket goes with its rounded burst, so that it fills in the same time: a state means the same
+    /// share of either. Where a number would be too large for the limit, the limit stays as it was.
     #[must_use]
     pub fn scaled(&self, percent: u32) -> Self {
         self.try_scaled(u64::from(percent)).unwrap_or_else(|_| self.clone())
@@ -24,12 +24,12 @@ impl Limit {
     fn try_scaled(&self, percent: u64) -> Result<Self, LimitError> {
         Ok(match self {
             Self::TokenBucket(limit) => {
-                let rate = paced(limit.rate(), percent)?;
-                TokenBucket::new(rate, part(limit.burst(), percent))?.into()
+                let burst = part(limit.burst(), percent);
+                TokenBucket::new(filled_alike(limit.rate(), limit.burst(), burst)?, burst)?.into()
             }
             Self::LeakyBucket(limit) => {
-                let rate = paced(limit.rate(), percent)?;
-                LeakyBucket::new(rate, part(limit.burst(), percent))?.into()
+                let burst = part(limit.burst(), percent);
+                LeakyBucket::new(filled_alike(limit.rate(), limit.burst(), burst)?, burst)?.into()
             }
             Self::SteppedBucket(limit) => {
                 let rate = counted(limit.rate(), percent)?;
@@ -52,20 +52,24 @@ impl Limit {
         })
     }
 
-    /// How long an empty limit takes until everything has come back; `None` where that depends on
-    /// when it was spent and not on the numbers alone. States of buckets that differ in it cannot be
-    /// exchanged.
-    pub fn fill_time(&self) -> Option<Span> {
-        let (rate, burst) = match self {
-            Self::TokenBucket(limit) => (limit.rate(), limit.burst()),
-            Self::LeakyBucket(limit) => (limit.rate(), limit.burst()),
-            Self::SteppedBucket(limit) => (limit.rate(), limit.burst()),
+    /// The rate at which a bucket is refilled, and its burst; `None` for what is no bucket. A state of
+    /// a bucket is a time, and says how much was taken only together with these.
+    pub const fn bucket(&self) -> Option<(Rate, u64)> {
+        match self {
+            Self::TokenBucket(limit) => Some((limit.rate(), limit.burst())),
+            Self::LeakyBucket(limit) => Some((limit.rate(), limit.burst())),
+            Self::SteppedBucket(limit) => Some((limit.rate(), limit.burst())),
             Self::FixedWindow(_)
             | Self::SlidingWindow(_)
             | Self::SlidingSlots(_)
             | Self::SlidingLog(_)
-            | Self::Concurrency(_) => return None,
-        };
+            | Self::Concurrency(_) => None,
+        }
+    }
+
+    /// How long an empty bucket takes until everything has come back; `None` for what is no bucket.
+    pub fn fill_time(&self) -> Option<Span> {
+        let (rate, burst) = self.bucket()?;
         let micros = u128::from(burst) * u128::from(rate.period().as_micros());
         let micros = micros.div_ceil(u128::from(rate.count()));
         Some(Span::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
@@ -77,16 +81,7 @@ impl Limit {
         if looked.remaining > 0 || looked.reset_after.is_zero() {
             return looked.limit - looked.remaining;
         }
-        let rate = match self {
-            Self::TokenBucket(limit) => limit.rate(),
-            Self::LeakyBucket(limit) => limit.rate(),
-            Self::SteppedBucket(limit) => limit.rate(),
-            Self::FixedWindow(_)
-            | Self::SlidingWindow(_)
-            | Self::SlidingSlots(_)
-            | Self::SlidingLog(_)
-            | Self::Concurrency(_) => return looked.limit,
-        };
+        let Some((rate, _)) = self.bucket() else { return looked.limit };
         let micros = u128::from(looked.reset_after.as_micros());
         let taken = micros * u128::from(rate.count()) / u128::from(rate.period().as_micros());
         u64::try_from(taken).unwrap_or(u64::MAX).max(looked.limit)
@@ -104,17 +99,25 @@ fn counted(rate: Rate, percent: u64) -> Result<Rate, LimitError> {
     Rate::new(part(rate.count(), percent), rate.period())
 }
 
-/// A rate that may be so many per hundred periods, for what flows.
-fn paced(rate: Rate, percent: u64) -> Result<Rate, LimitError> {
-    let exact = || {
-        let count = rate.count().checked_mul(percent)?;
-        if count.is_multiple_of(WHOLE) {
-            return Rate::new(count / WHOLE, rate.period()).ok();
-        }
-        let period = rate.period().as_micros().checked_mul(WHOLE)?;
-        Rate::new(count, Span::from_micros(period)).ok()
-    };
-    exact().map_or_else(|| counted(rate, percent), Ok)
+/// The rate that fills `burst` in the time in which `rate` fills `whole`.
+fn filled_alike(rate: Rate, whole: u64, burst: u64) -> Result<Rate, LimitError> {
+    if burst == whole {
+        return Ok(rate);
+    }
+    // burst / (whole * period / count), in lowest terms.
+    let (count, period) = (u128::from(rate.count()), u128::from(rate.period().as_micros()));
+    let (count, period) = (count * u128::from(burst), period * u128::from(whole));
+    let divisor = divisor_of(count, period);
+    let number = |number: u128| u64::try_from(number / divisor).unwrap_or(u64::MAX);
+    Rate::new(number(count), Span::from_micros(number(period)))
+}
+
+/// The greatest common divisor of two numbers that are not 0.
+fn divisor_of(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 #[cfg(test)]
@@ -129,15 +132,48 @@ mod tests {
 
     #[test]
     fn a_bucket_scales_rate_and_burst() {
-        assert_eq!(bucket(10, Span::MINUTE, 20).scaled(150), bucket(15, Span::MINUTE, 30));
-        assert_eq!(bucket(10, Span::MINUTE, 20).scaled(100), bucket(10, Span::MINUTE, 20));
-        assert_eq!(bucket(10, Span::MINUTE, 10).scaled(80), bucket(8, Span::MINUTE, 8));
+        for (percent, count, burst) in [(150, 15, 30), (100, 10, 20), (80, 8, 16)] {
+            let scaled = bucket(10, Span::MINUTE, 20).scaled(percent);
+            let Limit::TokenBucket(scaled) = scaled else { panic!("a bucket") };
+            let per_minute = scaled.rate().count() * Span::MINUTE.as_micros();
+            assert_eq!(per_minute / scaled.rate().period().as_micros(), count);
+            assert_eq!(scaled.burst(), burst);
+        }
     }
 
     #[test]
-    fn a_rate_that_is_not_whole_stays_exact_and_its_burst_is_rounded_down() {
-        let scaled = bucket(5, Span::DAY, 5).scaled(110);
-        assert_eq!(scaled, bucket(550, Span::from_secs(100 * 86_400), 5));
+    fn a_burst_is_rounded_down_and_the_fill_time_stays() {
+        for (count, period, burst) in
+            [(5, Span::DAY, 5), (19, Span::from_secs(3600), 19), (7, Span::MINUTE, 3)]
+        {
+            let limit = bucket(count, period, burst);
+            for percent in [101, 109, 110, 125, 133, 150, 80, 1] {
+                assert_eq!(limit.scaled(percent).fill_time(), limit.fill_time(), "{percent} %");
+            }
+        }
+        assert_eq!(bucket(5, Span::DAY, 5).scaled(110), bucket(5, Span::DAY, 5));
+    }
+
+    /// Going back and forth between a limit and its stretched form gives no more than the stretched
+    /// form alone.
+    #[test]
+    fn going_back_and_forth_stays_within_the_larger() {
+        for (count, percent) in [(10, 125), (15, 110), (25, 110), (10, 109), (19, 110), (3, 133)] {
+            let normal = bucket(count, Span::from_secs(3600), count);
+            let relaxed = normal.scaled(percent);
+            let Limit::TokenBucket(larger) = &relaxed else { panic!("a bucket") };
+            let (mut state, mut admitted) = (None, 0);
+            for second in 0..36_000_u64 {
+                let limit = if second % 20 < 10 { &relaxed } else { &normal };
+                let now = Timestamp::from_secs(1_000_000 + second);
+                let (decision, next) = limit.decide(state, now, Operation::Take { cost: 1 });
+                admitted += u64::from(decision.is_allowed());
+                state = next;
+            }
+            let period = larger.rate().period().as_micros();
+            let most = larger.burst() + larger.rate().count() * 36_000_000_000 / period;
+            assert!(admitted <= most, "{count} at {percent} %: {admitted} of {most}");
+        }
     }
 
     #[test]

@@ -13,9 +13,9 @@ use crate::rule::{Cost, Domain, Pressure, Quota, Rule, RuleSet};
 mod limits;
 mod overrides;
 
-use limits::Limits;
 pub(crate) use limits::Range;
 pub use limits::{Before, CompiledLimit, Role};
+use limits::{Heirs, Limits};
 use overrides::Overrides;
 
 /// One of the rules of a compiled set.
@@ -33,6 +33,7 @@ pub struct CompiledRules {
     set: RuleSet,
     rules: Vec<CompiledRule>,
     limits: Vec<CompiledLimit>,
+    heirs: Heirs,
     /// In the order of the set.
     domains: Vec<CompiledDomain>,
     by_name: HashMap<Box<str>, usize, foldhash::fast::RandomState>,
@@ -108,12 +109,13 @@ impl CompiledRules {
         let domains: Vec<_> = set.domains().iter().map(|domain| compiler.domain(domain)).collect();
         let by_name = domains.iter().enumerate().map(|(at, one)| (one.name.clone(), at)).collect();
         let Compiler { rules, mut limits } = compiler;
-        if let Some((old, now)) = old {
-            limits.follow(&old.limits, now);
-        }
+        let (old, now) =
+            old.map_or((&[][..], Timestamp::ZERO), |(old, now)| (&old.limits[..], now));
+        limits.connect(old, now);
         let is_elastic = rules.iter().any(|one| one.rule.elastic.is_some());
         let limits = limits.all;
-        Self { set, rules, limits, domains, by_name, hasher: *hasher, is_elastic }
+        let heirs = Heirs::new(&limits);
+        Self { set, rules, limits, heirs, domains, by_name, hasher: *hasher, is_elastic }
     }
 
     #[inline]
@@ -147,6 +149,11 @@ impl CompiledRules {
     #[inline]
     pub fn limit(&self, id: LimitId) -> &CompiledLimit {
         &self.limits[id.0 as usize]
+    }
+
+    /// The limit that took the place of one of other rules: itself, where it is unchanged.
+    pub fn heir(&self, limit: &CompiledLimit) -> Option<LimitId> {
+        self.heirs.of(limit).map(LimitId)
     }
 
     /// All limits.
@@ -223,7 +230,7 @@ impl Compiler<'_> {
                 Box::new(CompiledTiers { by: intern(&tiers.by), quotas: quotas.collect() })
             }),
             overrides: (!rule.overrides.is_empty())
-                .then(|| Overrides::new(rule, |quota: &Quota| self.limits.quota(at, quota)))
+                .then(|| Overrides::new(rule, |quota: &Quota| self.limits.of_override(at, quota)))
                 .map(Box::new),
             candidate: self.limits.candidate(at),
             cost: match &rule.cost {

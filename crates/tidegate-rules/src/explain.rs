@@ -6,7 +6,7 @@ use std::fmt;
 use crate::compile::{CompiledDomain, CompiledRule, CompiledRules, Role, RuleId};
 use crate::index::View;
 use crate::resolve::{Ask, Plan, ResolveError};
-use crate::rule::{Condition, Missing, Mode, Test};
+use crate::rule::{Condition, Missing, Mode, Quota, Test};
 
 /// Everything that a domain's rules say about one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub enum Finding {
         /// What follows.
         then: Missing,
     },
+    /// It does, and gives nothing to anyone.
+    Banned,
     /// Envoy's descriptors lead elsewhere.
     OtherDescriptor,
 }
@@ -128,9 +130,13 @@ impl CompiledRules {
         });
         let descriptors = (domain.first_descriptor..domain.end).map(|number| {
             let id = RuleId::new(number);
-            let applies = plan.matched.contains(&id);
-            let by = QuotaOf::Rule;
-            let finding = if applies { Finding::Applies { by } } else { Finding::OtherDescriptor };
+            let finding = if !plan.matched.contains(&id) {
+                Finding::OtherDescriptor
+            } else if self.rule(id).quota == Quota::Nothing {
+                Finding::Banned
+            } else {
+                Finding::Applies { by: QuotaOf::Rule }
+            };
             Considered { rule: self.rule(id).name.clone(), finding }
         });
         own.chain(descriptors).collect()
@@ -156,14 +162,14 @@ impl CompiledRules {
                 Role::Reserve(class) => rule.priority.as_ref().and_then(|priority| {
                     priority.reserve.get(usize::from(class)).map(|(name, _)| name.clone())
                 }),
-                Role::Limit | Role::Candidate => None,
+                Role::Limit | Role::Candidate | Role::Plain => None,
             };
             ExplainedCharge {
                 rule: rule.name.clone(),
                 limit: limit.written().text.clone(),
                 role: limit.role(),
                 reserved_for,
-                mode: if limit.role() == Role::Candidate { Mode::Shadow } else { rule.mode },
+                mode: if limit.is_enforced() { Mode::Enforce } else { Mode::Shadow },
                 is_relaxed: planned.relaxed,
                 per: compiled.per.iter().zip(&rule.per).map(value).collect(),
                 cost: planned.cost,
@@ -241,6 +247,7 @@ impl fmt::Display for Finding {
                 };
                 write!(f, "{then}: it counts per {attribute}, which is missing")
             }
+            Self::Banned => f.write_str("denies: it gives nothing to anyone"),
             Self::OtherDescriptor => {
                 f.write_str("does not match: the attributes lead to another level, or end at one")
             }
@@ -272,6 +279,7 @@ impl fmt::Display for ExplainedCharge {
         }
         match (self.role, self.mode) {
             (Role::Candidate, _) => f.write_str(", tried out"),
+            (Role::Plain, _) => f.write_str(", to mark what is beyond it"),
             (_, Mode::Shadow) => f.write_str(", in shadow"),
             (_, Mode::Enforce) => Ok(()),
         }

@@ -11,6 +11,7 @@ use crate::source::{Place, Source};
 use crate::spelling::closest;
 use crate::tree::{self, Key, Node, Value};
 
+mod charges;
 mod envoy;
 mod own;
 mod short;
@@ -62,6 +63,7 @@ impl RuleSet {
         }
         check_names(&draft.domains, &mut problems);
         check_count(&draft.domains, RULES_MAX, &mut problems);
+        charges::check(&draft.domains, &mut problems);
         // Rules with errors in them are not what somebody wrote, and warnings about them would be false.
         if problems.has_errors() {
             return Err(problems.into_report(sources));
@@ -126,8 +128,8 @@ impl Draft {
                     let message = format!("the domain {} is already there", quoted(name));
                     let first = problems.locate(*first);
                     problems.error(place, message).help = Some(format!(
-                        "put its descriptors in one document (the first is at {first}), or switch \
-                         on that domains are merged (`merge_domains`)"
+                        "put its descriptors in one document (the first is at {first}), or let \
+                         domains be merged (`--merge-domains`, or `merge_domains` in the options)"
                     ));
                     // Its rules are read all the same, for the other mistakes in them.
                     self.refused = Domain { name: name.to_owned(), ..Domain::default() };
@@ -170,6 +172,8 @@ fn read_one(document: &Node, draft: &mut Draft, problems: &mut Problems) {
 /// The field that each spelling has and no other.
 const SPELLINGS: [(&str, Spelling); 3] =
     [("rules", Spelling::Own), ("descriptors", Spelling::Envoy), ("key", Spelling::Short)];
+/// The fields that say nothing about the spelling.
+const COMMON: [&str; 2] = ["domain", "$schema"];
 const SPACE_HELP: &str = "put a space behind the colon";
 const EXPECTED_HELP: &str = "write `domain` and one of `rules` (a list of rules), `descriptors` (as in \
     Envoy's files) or `key` (with `rate_limit`)";
@@ -199,20 +203,27 @@ fn spelling(entries: &[(Key, Node)], place: Place, problems: &mut Problems) -> O
     }
 }
 
+/// Reports every field that is none of any spelling, or what is missing where none is meant for it.
 fn report_no_spelling(entries: &[(Key, Node)], place: Place, problems: &mut Problems) {
-    let meant = entries.iter().find_map(|(key, _)| {
-        let name = closest(&key.text, SPELLINGS.iter().map(|&(name, _)| name))?;
-        Some((key, name))
-    });
-    match meant {
-        Some((key, name)) => {
-            let message = format!("unknown field {}", quoted(&key.text));
-            problems.error(key.place, message).help = Some(format!("did you mean `{name}`?"));
-        }
-        None => {
-            problems.error(place, "expected `rules`, `descriptors` or `key`").help =
-                Some(EXPECTED_HELP.to_owned());
-        }
+    let known = || SPELLINGS.iter().map(|&(name, _)| name).chain(COMMON);
+    let unknown = entries.iter().filter(|(key, _)| known().all(|name| name != key.text));
+    let meant: Vec<(&Key, Option<&str>)> =
+        unknown.map(|(key, _)| (key, closest(&key.text, known()))).collect();
+    let is_spelling =
+        |&(_, meant): &(&Key, Option<&str>)| SPELLINGS.iter().any(|&(name, _)| meant == Some(name));
+    let says_spelling = meant.iter().any(is_spelling);
+    for (key, name) in meant {
+        let help = match name {
+            Some(name) => format!("did you mean `{name}`?"),
+            None if says_spelling => EXPECTED_HELP.to_owned(),
+            // It may be what the spelling is missing in, which is told once.
+            None => continue,
+        };
+        problems.error(key.place, format!("unknown field {}", quoted(&key.text))).help = Some(help);
+    }
+    if !says_spelling {
+        problems.error(place, "expected `rules`, `descriptors` or `key`").help =
+            Some(EXPECTED_HELP.to_owned());
     }
 }
 

@@ -5,7 +5,9 @@ use smallvec::SmallVec;
 use tidegate_core::{Key, Timestamp};
 
 use crate::attribute::Attribute;
-use crate::compile::{CompiledCost, CompiledDomain, CompiledRule, CompiledRules, LimitId, RuleId};
+use crate::compile::{
+    CompiledCost, CompiledDomain, CompiledRule, CompiledRules, LimitId, Range, RuleId,
+};
 use crate::explain::QuotaOf;
 use crate::identity::Subject;
 use crate::index::{ATTRIBUTES_MAX, Found, View};
@@ -109,7 +111,32 @@ impl CompiledRules {
         if domain.descriptors.is_some() {
             self.apply_descriptors(ask, domain, &view, plan);
         }
+        if plan.charges.len() > Self::LIMITS_MAX {
+            return self.check_count(plan);
+        }
         Ok(())
+    }
+
+    /// The most limits in force that one request can be under, which is what a store decides in one
+    /// step. Those in shadow are decided apart.
+    pub const LIMITS_MAX: usize = 16;
+    /// The most charges of a request, those in shadow too.
+    pub const CHARGES_MAX: usize = 64;
+
+    #[cold]
+    fn check_count(&self, plan: &Plan) -> Result<(), ResolveError> {
+        let in_force = plan.charges.iter().filter(|one| self.limit(one.limit).is_enforced());
+        if in_force.count() > Self::LIMITS_MAX {
+            return Err(ResolveError::TooManyLimits { max: Self::LIMITS_MAX });
+        }
+        if plan.charges.len() > Self::CHARGES_MAX {
+            return Err(ResolveError::TooManyLimits { max: Self::CHARGES_MAX });
+        }
+        Ok(())
+    }
+
+    fn is_stretched(&self, quota: Range) -> bool {
+        quota.limits().any(|limit| self.limit(LimitId::new(limit)).can_relax())
     }
 
     /// Adds the charges of one rule that matches.
@@ -179,6 +206,8 @@ impl CompiledRules {
             plan.charges.push(Planned { limit, relaxed, key, cost });
         };
         quota.limits().for_each(&mut push);
+        // While pressure stretches the limits further than softness does, nothing is marked.
+        quota.plain().filter(|_| !(relaxed && self.is_stretched(quota))).for_each(&mut push);
         if let Some(priority) = &rule.priority {
             let own = view.value(priority.by);
             let before = priority.classes.iter().take_while(|&name| own != Some(&**name));
@@ -193,7 +222,7 @@ impl CompiledRules {
 impl CompiledRule {
     /// What the override of this request's key gives, where there is one.
     #[inline]
-    fn overridden(&self, view: &View<'_>, now: Timestamp) -> Option<crate::compile::Range> {
+    fn overridden(&self, view: &View<'_>, now: Timestamp) -> Option<Range> {
         let overrides = self.overrides.as_ref()?;
         let values: Option<SmallVec<[&[u8]; 4]>> =
             self.per.iter().map(|&name| view.value(name)).collect();
@@ -217,7 +246,7 @@ impl CompiledRule {
 
     /// What the tier of this request gives, or the rule's own quota.
     #[inline]
-    fn tier(&self, view: &View<'_>) -> crate::compile::Range {
+    fn tier(&self, view: &View<'_>) -> Range {
         let tiers = self.tiers.as_ref();
         let tier = tiers.and_then(|tiers| tiers.quotas.get(view.value(tiers.by)?));
         tier.copied().unwrap_or(self.quota)
@@ -236,8 +265,13 @@ impl CompiledCost {
     }
 }
 
+/// A number too large to be written in 64 bits is the largest that can, and not none.
 fn whole_number(value: &[u8]) -> Option<u64> {
-    std::str::from_utf8(value).ok()?.parse().ok()
+    let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    is_number.then(|| {
+        let text = std::str::from_utf8(value).unwrap_or_default();
+        text.parse().unwrap_or(u64::MAX)
+    })
 }
 
 /// The subject of the last rule, since many rules count by the same attributes.
@@ -271,6 +305,11 @@ pub enum ResolveError {
         /// The most.
         max: usize,
     },
+    /// The rules that match have more limits than can be decided together.
+    TooManyLimits {
+        /// The most.
+        max: usize,
+    },
 }
 
 impl std::fmt::Display for ResolveError {
@@ -278,6 +317,12 @@ impl std::fmt::Display for ResolveError {
         match self {
             Self::TooManyAttributes { max } => {
                 write!(f, "the request has more than {max} attributes; send those that rules name")
+            }
+            Self::TooManyLimits { max } => {
+                write!(
+                    f,
+                    "the rules that match have more than {max} limits; let fewer of them match"
+                )
             }
         }
     }

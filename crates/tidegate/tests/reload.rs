@@ -39,10 +39,9 @@ fn left(limiter: &Limiter) -> u64 {
 
 #[test]
 fn a_changed_maximum_meets_what_was_spent_already() {
-    // Buckets that fill in the same time keep the share that was spent; the others what was spent.
     for (before, after, remaining) in [
-        ("10/minute", "20/minute", 8),
-        ("20/minute", "10/minute", 7),
+        ("10/minute", "20/minute", 14),
+        ("20/minute", "10/minute", 4),
         ("10/minute fixed-window", "20/minute fixed-window", 14),
         ("20/minute fixed-window", "10/minute fixed-window", 4),
         ("10/minute sliding-log", "20/minute sliding-log", 14),
@@ -155,6 +154,60 @@ fn no_call_is_lost_or_gained_while_rules_are_exchanged_under_load() {
     assert!(admitted <= BURST + 2 * 200, "{admitted}");
 }
 
+#[test]
+fn every_call_that_was_admitted_while_rules_were_exchanged_is_charged_in_the_end() {
+    const BURST: u64 = 1 << 40;
+    for round in 0..20 {
+        let (limiter, _) = limiter(&format!("1/s burst {BURST}"));
+        let (admitted, done) = (AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        admitted.fetch_add(u64::from(take(&limiter, 1)), Ordering::Relaxed);
+                    }
+                });
+            }
+            for count in 2..10 {
+                limiter.reload(rules(&format!("{count}/s burst {BURST}"))).unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(left(&limiter), BURST - admitted.load(Ordering::Relaxed), "round {round}");
+    }
+}
+
+#[test]
+fn what_was_reserved_before_a_reload_is_given_back_after_it() {
+    let (limiter, _) = limiter("10/hour burst 10");
+    let call = Call::new("api", &ANN).with_cost(5);
+    let decision = limiter.check(&call).unwrap();
+    limiter.reload(rules("10/hour burst 6")).unwrap();
+    assert_eq!(left(&limiter), 1);
+    limiter.refund(decision);
+    assert_eq!(left(&limiter), 6);
+}
+
+#[test]
+fn lowered_numbers_lock_nobody_out() {
+    let (limiter, clock) = limiter("10000/hour burst 5000");
+    assert!(take(&limiter, 5000));
+    limiter.reload(rules("10/hour burst 10")).unwrap();
+    assert!(!take(&limiter, 1));
+    clock.advance(Duration::from_mins(6));
+    assert!(take(&limiter, 1));
+}
+
+#[test]
+fn a_smaller_burst_for_a_while_gives_nothing_back() {
+    let (limiter, _) = limiter("10/hour burst 50");
+    assert!(take(&limiter, 50));
+    limiter.reload(rules("10/hour burst 8")).unwrap();
+    assert!(!take(&limiter, 1));
+    limiter.reload(rules("10/hour burst 50")).unwrap();
+    assert!(!take(&limiter, 1));
+}
+
 proptest! {
     /// Whatever the buckets before and after, what is left is what the new burst leaves of what was
     /// spent, give or take nothing.
@@ -168,9 +221,6 @@ proptest! {
         let (limiter, _) = limiter(&format!("{count}/hour burst {burst}"));
         prop_assert!(take(&limiter, spent));
         limiter.reload(rules(&format!("{next_count}/hour burst {next_burst}"))).unwrap();
-        // Buckets that fill in the same time share their states, and keep their share.
-        if count * next_burst != next_count * burst {
-            prop_assert_eq!(left(&limiter), next_burst.saturating_sub(spent));
-        }
+        prop_assert_eq!(left(&limiter), next_burst.saturating_sub(spent));
     }
 }

@@ -113,9 +113,114 @@ rules:
     assert_eq!((unlimited.rule().unwrap().name.as_str(), unlimited.limit()), ("orders", None));
     assert_eq!(
         passes(&limiter, &[("user", "a"), ("plan", "pro")], 9),
-        0,
+        3,
         "what was spent stays spent"
     );
+}
+
+#[test]
+fn going_from_one_tier_or_override_to_another_hands_out_no_fresh_budget() {
+    let (limiter, clock) = limiter(
+        "
+domain: api
+rules:
+  - name: r
+    per: [user]
+    limit: 10/hour
+    tiers: { by: plan, limits: { small: 5/hour burst 3, large: 30/hour burst 12 } }
+    overrides: { user=42: { limit: 5/hour burst 4, expires: 1970-01-12T13:47:00Z } }
+",
+    );
+    assert_eq!(passes(&limiter, &[("user", "a")], 20), 10);
+    assert_eq!(passes(&limiter, &[("user", "a"), ("plan", "small")], 20), 0);
+    assert_eq!(passes(&limiter, &[("user", "a"), ("plan", "large")], 20), 2);
+    assert_eq!(passes(&limiter, &[("user", "a")], 20), 0);
+    assert_eq!(passes(&limiter, &[("user", "42")], 20), 4);
+    clock.advance(Duration::from_secs(30));
+    assert_eq!(passes(&limiter, &[("user", "42")], 20), 6, "the override has expired");
+}
+
+#[test]
+fn what_took_nothing_gives_nothing_back() {
+    let (limiter, _) =
+        limiter("{ domain: api, rules: [ { name: r, per: [user], limit: 5/hour } ] }");
+    let pairs = [("user", "ann")];
+    let list = attributes(&pairs);
+    let call = Call::new("api", &list);
+    assert_eq!(passes(&limiter, &pairs, 4), 4);
+    for _ in 0..4 {
+        limiter.refund(limiter.peek(&call).unwrap());
+    }
+    let taken = check(&limiter, &pairs);
+    limiter.refund(limiter.refund_at(&call, taken.at()).unwrap());
+    assert_eq!(left(&limiter, &pairs), 1);
+    let mut checker = limiter.checker();
+    assert!(checker.check(&call).unwrap().is_allowed());
+    checker.refund();
+    checker.refund();
+    checker.complete(200);
+    assert_eq!(left(&limiter, &pairs), 1);
+}
+
+#[test]
+fn what_was_taken_while_stretched_is_not_given_back_in_larger_parts() {
+    let (limiter, _) = limiter(
+        "
+domain: api
+rules:
+  - { name: r, per: [user], limit: 10/hour, elastic: { up_to: 150%, while_pressure_below: 0.5 } }
+",
+    );
+    let pairs = [("user", "ann")];
+    limiter.pressure().post(Pressure::NONE, limiter.now());
+    assert_eq!(passes(&limiter, &pairs, 20), 15);
+    limiter.pressure().post(Pressure::FULL, limiter.now());
+    let list = attributes(&pairs);
+    let _ = limiter.refund_at(&Call::new("api", &list).with_cost(10), limiter.now()).unwrap();
+    limiter.pressure().post(Pressure::NONE, limiter.now());
+    assert_eq!(passes(&limiter, &pairs, 20), 10);
+}
+
+#[test]
+fn a_soft_rule_marks_what_is_over_the_rate_though_never_over_the_burst() {
+    let (limiter, clock) = limiter(
+        "
+domain: api
+rules:
+  - { name: soft, match: { path: /s }, limit: 10/minute, soft: 10% }
+  - { name: hard, match: { path: /h }, limit: 10/minute }
+",
+    );
+    let (mut marked, mut denied) = (0, 0);
+    for _ in 0..640 {
+        let soft = check(&limiter, &[("path", "/s")]);
+        assert!(soft.is_allowed());
+        marked += u32::from(soft.is_soft());
+        denied += u32::from(!check(&limiter, &[("path", "/h")]).is_allowed());
+        clock.advance(Duration::from_millis(5_600));
+    }
+    assert!(denied > 0);
+    assert_eq!(marked, denied, "what the limit alone denies is marked");
+}
+
+#[test]
+fn a_rule_in_shadow_with_many_limits_alters_no_answer() {
+    let limits: Vec<String> = (1..=16).map(|hours| format!("9 per {hours}h")).collect();
+    let (limiter, _) = limiter(&format!(
+        "{{ domain: api, rules: [ {{ name: live, limit: 3/hour }}, \
+         {{ name: trial, mode: shadow, limits: [ {} ] }} ] }}",
+        limits.join(", ")
+    ));
+    assert_eq!(passes(&limiter, &[], 9), 3);
+}
+
+#[test]
+fn a_cost_beyond_all_numbers_never_fits() {
+    let (limiter, _) = limiter(
+        "{ domain: api, rules: [ { name: r, limit: 9/hour, cost: { attribute: n, default: 1 } } ] }",
+    );
+    let huge = check(&limiter, &[("n", "18446744073709551616")]);
+    assert_eq!(huge.reason(), Some(Reason::NeverFits));
 }
 
 #[test]
@@ -469,11 +574,17 @@ fn a_rule_in_shadow_denies_nobody_for_a_missing_attribute() {
 
 #[test]
 fn what_cannot_be_decided_is_an_error_and_takes_nothing() {
-    let rules: Vec<String> =
-        (0..17).map(|index| format!("{{ name: r{index}, limit: 10/minute }}")).collect();
+    let rules: Vec<String> = (0..17)
+        .map(|index| format!("{{ name: r{index}, match: {{ a: x }}, limit: 1{index}/minute }}"))
+        .collect();
     let (limiter, _) = limiter(&format!("{{ domain: api, rules: [ {} ] }}", rules.join(", ")));
-    let error = limiter.check(&Call::new("api", &[])).unwrap_err();
+    let list = attributes(&[("a", "x")]);
+    let error = limiter.check(&Call::new("api", &list)).unwrap_err();
     assert!(error.to_string().contains("16"), "{error}");
+    assert_eq!(
+        limiter.explain(&Call::new("api", &list)).error.unwrap().to_string(),
+        error.to_string()
+    );
 
     let (limiter, _) = self::limiter(LOGIN);
     let names: Vec<String> = (0..40).map(|index| format!("n{index}")).collect();

@@ -19,11 +19,11 @@ pub struct CompiledLimit {
     written: Box<RuleLimit>,
     normal: Limit,
     relaxed: Option<Box<Limit>>,
-    /// What the rule gives without being soft; `None` where nothing is to be marked.
-    soft_above: Option<u64>,
     salt: Salt,
-    /// The salt less the fill time, by which a limit is known again after a reload.
+    /// The salt less the numbers, by which a limit is known again after a reload.
     identity: Salt,
+    /// Whether it is that of an override, which no other key has.
+    is_of_override: bool,
     befores: Vec<Before>,
 }
 
@@ -37,24 +37,27 @@ pub enum Role {
     Reserve(u16),
     /// It is tried out and never denies.
     Candidate,
+    /// It is what a soft rule would give if it were not soft: what it denies is marked.
+    Plain,
 }
 
-/// A limit that was in force before a reload, and whose states mean something else now: what is
-/// left of them has to be carried over, key by key, as they come up.
+/// Another limit whose states stand for the same quota and mean something else: one that was in force
+/// before a reload, or one of another tier. What is left of them has to be carried over, key by key,
+/// as they come up.
 #[derive(Clone, Debug)]
 pub struct Before {
     /// How its states are read.
     pub limit: Limit,
     /// What set its keys apart.
     pub salt: Salt,
-    /// From when on nothing can be left of them.
-    pub until: Timestamp,
+    /// From when on nothing can be left of them; `None` where it goes on being used.
+    pub until: Option<Timestamp>,
 }
 
 impl CompiledLimit {
-    /// The most limits before this one that are remembered. Each adds a look to a decision, and more
-    /// of them take as many reloads within one fill time.
-    pub const BEFORES_MAX: usize = 4;
+    /// The most other limits that are looked at. Each adds a look to a decision, and more of them take
+    /// as many reloads within one fill time, or as many tiers that fill in different times.
+    pub const BEFORES_MAX: usize = 16;
     /// How many fill times a limit before this one is remembered for. An ordinary state is full
     /// after one; one in debt takes longer.
     const BEFORE_FILLS: u64 = 8;
@@ -68,11 +71,10 @@ impl CompiledLimit {
         }
     }
 
-    /// Whether a state of which so much has been taken is beyond what the rule gives without being
-    /// soft.
-    pub fn is_soft(&self, taken: u64, relaxed: bool) -> bool {
-        let soft = !(relaxed && self.relaxed.is_some());
-        soft && self.soft_above.is_some_and(|above| taken > above)
+    /// Whether little pressure makes a difference.
+    #[inline]
+    pub(crate) fn can_relax(&self) -> bool {
+        self.relaxed.is_some()
     }
 
     /// As it was written.
@@ -113,15 +115,17 @@ impl CompiledLimit {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
     first: u32,
-    /// The rule's limits, without those of reserves.
+    /// The rule's limits, without those beside them.
     count: u32,
+    /// Whether those of a soft rule that is not soft follow.
+    has_plain: bool,
 }
 
 impl Range {
     /// No limits, so nothing is counted.
-    pub(super) const NONE: Self = Self { first: 0, count: 0 };
+    pub(super) const NONE: Self = Self { first: 0, count: 0, has_plain: false };
     /// Nothing at all may be taken.
-    const NOTHING: Self = Self { first: u32::MAX, count: 0 };
+    const NOTHING: Self = Self { first: u32::MAX, count: 0, has_plain: false };
 
     /// Whether nothing at all may be taken.
     #[inline]
@@ -133,9 +137,16 @@ impl Range {
         self.first..self.first + self.count
     }
 
+    /// What the limits of a soft rule would be if it were not.
+    pub(crate) fn plain(self) -> impl Iterator<Item = u32> {
+        let first = self.first + self.count;
+        first..first + if self.has_plain { self.count } else { 0 }
+    }
+
     /// The limits that hold later classes to what those up to this number leave them.
     pub(crate) fn reserve(self, class: usize) -> impl Iterator<Item = u32> {
-        let first = self.first + self.count * (1 + u32::try_from(class).unwrap_or(0));
+        let before = 1 + usize::from(self.has_plain) + class;
+        let first = self.first + self.count * u32::try_from(before).unwrap_or(0);
         first..first + self.count
     }
 }
@@ -158,13 +169,25 @@ impl<'h> Limits<'h> {
             Quota::Unlimited => return Range::NONE,
             Quota::Nothing => return Range::NOTHING,
         };
-        let range = self.add(at, limits, Role::Limit, Percent(100));
+        let mut range = self.add(at, limits, Role::Limit, Percent(100));
+        if at.2.soft.is_some() {
+            self.add(at, limits, Role::Plain, Percent(100));
+            range.has_plain = true;
+        }
         let reserves = at.2.priority.iter().flat_map(|priority| &priority.reserve);
         let mut left = 100_u32;
         for (class, (_, kept)) in (0..).zip(reserves) {
             left = left.saturating_sub(kept.0);
             self.add(at, limits, Role::Reserve(class), Percent(left));
         }
+        range
+    }
+
+    /// The limits of an override.
+    pub(super) fn of_override(&mut self, at: (&str, RuleId, &Rule), quota: &Quota) -> Range {
+        let first = self.all.len();
+        let range = self.quota(at, quota);
+        self.all[first..].iter_mut().for_each(|limit| limit.is_of_override = true);
         range
     }
 
@@ -184,11 +207,12 @@ impl<'h> Limits<'h> {
             let alike = |other: &&RuleLimit| kind(&other.limit) == kind(&written.limit);
             let ordinal = limits[..index].iter().filter(alike).count() as u64;
             let identity = self.identity((domain, rule), role, &written.limit, ordinal);
-            let salt = with_fill_time(self.hasher, identity, &written.limit);
+            let salt = with_numbers(self.hasher, identity, &written.limit);
             let known = Known { rule: id, role, identity, salt };
             self.all.push(scaled(rule, written, share, &known));
         }
-        Range { first, count: u32::try_from(limits.len()).unwrap_or(u32::MAX) }
+        let count = u32::try_from(limits.len()).unwrap_or(u32::MAX);
+        Range { first, count, has_plain: false }
     }
 
     /// What a limit is known by: everything but its numbers.
@@ -203,6 +227,7 @@ impl<'h> Limits<'h> {
         let (role, class) = match role {
             Role::Limit => ("limit", ""),
             Role::Candidate => ("candidate", ""),
+            Role::Plain => ("plain", ""),
             Role::Reserve(class) => {
                 let reserve = rule.priority.as_ref().map_or(&[][..], |kept| &kept.reserve);
                 ("reserve", reserve.get(usize::from(class)).map_or("", |(name, _)| name))
@@ -223,36 +248,73 @@ impl<'h> Limits<'h> {
         self.hasher.salt(fixed.into_iter().chain(per))
     }
 
-    /// Connects the limits with those that they follow on after a reload.
-    pub(super) fn follow(&mut self, old: &[CompiledLimit], now: Timestamp) {
-        let in_use: HashMap<Salt, (), foldhash::fast::RandomState> =
-            self.all.iter().map(|limit| (limit.salt, ())).collect();
-        let mut orphans: HashMap<Salt, Vec<Before>, foldhash::fast::RandomState> =
-            HashMap::default();
+    /// Connects the limits with those whose states stand for the same quota: of other tiers, of
+    /// overrides where there are few, and after a reload of what was in force until `now`.
+    pub(super) fn connect(&mut self, old: &[CompiledLimit], now: Timestamp) {
+        let mut others = Others::default();
+        let of = |limit: &CompiledLimit, until| Before {
+            limit: limit.normal.clone(),
+            salt: limit.salt,
+            until,
+        };
+        // The rule's own and those of tiers come first, since they matter to more keys.
+        for of_override in [false, true] {
+            let these = self.all.iter().filter(|limit| limit.is_of_override == of_override);
+            for limit in these.filter(|limit| limit.normal.bucket().is_some()) {
+                others.add(limit.identity, of(limit, None));
+            }
+        }
         for limit in old {
-            let own = limit.normal.fill_time().map(|fill| Before {
-                limit: limit.normal.clone(),
-                salt: limit.salt,
-                until: now.plus(Span::from_micros(
-                    fill.as_micros().saturating_mul(CompiledLimit::BEFORE_FILLS),
-                )),
-            });
-            for before in own.into_iter().chain(limit.befores.iter().cloned()) {
-                if before.until > now && !in_use.contains_key(&before.salt) {
-                    let list = orphans.entry(limit.identity).or_default();
-                    if list.iter().all(|other| other.salt != before.salt) {
-                        list.push(before);
-                    }
+            if let Some(fill) = limit.normal.fill_time() {
+                let micros = fill.as_micros().saturating_mul(CompiledLimit::BEFORE_FILLS);
+                let until = now.plus(Span::from_micros(micros));
+                others.add(limit.identity, of(limit, Some(until)));
+            }
+            for before in &limit.befores {
+                if before.until.is_some_and(|until| until > now) {
+                    others.add(limit.identity, before.clone());
                 }
             }
         }
         for limit in &mut self.all {
-            if let Some(befores) = orphans.get(&limit.identity) {
-                limit.befores.clone_from(befores);
-                limit.befores.sort_by_key(|before| std::cmp::Reverse(before.until));
-                limit.befores.truncate(CompiledLimit::BEFORES_MAX);
+            let befores = others.0.get(&limit.identity).into_iter().flatten();
+            limit.befores.extend(befores.filter(|before| before.salt != limit.salt).cloned());
+        }
+    }
+}
+
+/// Limits by what they are known by.
+#[derive(Default)]
+struct Others(HashMap<Salt, Vec<Before>, foldhash::fast::RandomState>);
+
+impl Others {
+    fn add(&mut self, identity: Salt, before: Before) {
+        let list = self.0.entry(identity).or_default();
+        let is_known = list.iter().any(|other| other.salt == before.salt);
+        if !is_known && list.len() <= CompiledLimit::BEFORES_MAX {
+            list.push(before);
+        }
+    }
+}
+
+/// Limits by what tells whether one took the place of another.
+#[derive(Debug)]
+pub(super) struct Heirs(HashMap<Salt, u32, foldhash::fast::RandomState>);
+
+impl Heirs {
+    pub(super) fn new(limits: &[CompiledLimit]) -> Self {
+        let mut heirs = HashMap::default();
+        for (number, limit) in (0..).zip(limits) {
+            for known_by in [limit.salt, limit.identity] {
+                heirs.entry(known_by).or_insert(number);
             }
         }
+        Self(heirs)
+    }
+
+    /// The same limit, or else the first that counts the same with other numbers.
+    pub(super) fn of(&self, limit: &CompiledLimit) -> Option<u32> {
+        self.0.get(&limit.salt).or_else(|| self.0.get(&limit.identity)).copied()
     }
 }
 
@@ -271,34 +333,23 @@ fn scaled(rule: &Rule, written: &RuleLimit, share: Percent, known: &Known) -> Co
         let percent = u64::from(percent) * u64::from(share.0) / 100;
         written.limit.scaled(u32::try_from(percent).unwrap_or(u32::MAX))
     };
-    let soft = rule.soft.map_or(100, |soft| soft.0.saturating_add(100));
+    let soft = match (role, rule.soft) {
+        (Role::Plain, _) | (_, None) => 100,
+        (_, Some(soft)) => soft.0.saturating_add(100),
+    };
     // Where soft reaches further than elastic it wins, and pressure makes no difference.
     let relaxed = rule.elastic.filter(|elastic| elastic.up_to.0 > soft);
     CompiledLimit {
         rule: id,
         role,
-        is_enforced: role != Role::Candidate && rule.mode == Mode::Enforce,
+        is_enforced: !matches!(role, Role::Candidate | Role::Plain) && rule.mode == Mode::Enforce,
         written: Box::new(written.clone()),
         normal: stretch(soft),
         relaxed: relaxed.map(|elastic| Box::new(stretch(elastic.up_to.0))),
-        soft_above: rule.soft.map(|_| most(&stretch(100))),
         salt,
         identity,
+        is_of_override: false,
         befores: Vec::new(),
-    }
-}
-
-/// The most that a limit can have left.
-fn most(limit: &Limit) -> u64 {
-    match limit {
-        Limit::TokenBucket(limit) => limit.burst(),
-        Limit::SteppedBucket(limit) => limit.burst(),
-        Limit::LeakyBucket(limit) => limit.burst(),
-        Limit::FixedWindow(limit) => limit.count(),
-        Limit::SlidingWindow(limit) => limit.rate().count(),
-        Limit::SlidingSlots(limit) => limit.rate().count(),
-        Limit::SlidingLog(limit) => limit.rate().count(),
-        Limit::Concurrency(limit) => limit.limit(),
     }
 }
 
@@ -308,15 +359,10 @@ fn kind(limit: &Limit) -> (&'static str, u64) {
 }
 
 /// A bucket keeps the time until it is full, which is a number of tokens only together with its
-/// fill time. So the fill time goes into the key, unless it is the period, and a bucket whose fill
-/// time changes has the old states [carried over](Before).
-fn with_fill_time(hasher: &KeyHasher, identity: Salt, limit: &Limit) -> Salt {
-    match limit.fill_time() {
-        Some(fill) if fill != limit.period() => {
-            let identity = identity.as_u128().to_le_bytes();
-            let fill = fill.as_micros().to_le_bytes();
-            hasher.salt([("identity", &identity[..]), ("fill", &fill[..])])
-        }
-        _ => identity,
-    }
+/// numbers. So they go into the key, and what was spent under others is [carried over](Before).
+fn with_numbers(hasher: &KeyHasher, identity: Salt, limit: &Limit) -> Salt {
+    let Some((rate, burst)) = limit.bucket() else { return identity };
+    let identity = identity.as_u128().to_le_bytes();
+    let (count, burst) = (rate.count().to_le_bytes(), burst.to_le_bytes());
+    hasher.salt([("identity", &identity[..]), ("count", &count[..]), ("burst", &burst[..])])
 }

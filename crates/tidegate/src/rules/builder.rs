@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Mutex;
 
 use arc_swap::ArcSwap;
 use tidegate_rules::compile::CompiledRules;
@@ -98,6 +99,7 @@ impl<C: Clock> RuleLimiterBuilder<C> {
             clock: self.clock,
             pressure: PressureSignal::default(),
             carrier: Carrier::default(),
+            reloading: Mutex::new(()),
         })
     }
 }

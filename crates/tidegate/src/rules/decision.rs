@@ -26,6 +26,8 @@ pub struct RuleDecision {
     /// One for each charge of the plan, in the same order.
     pub(super) decisions: SmallVec<[core::Decision; 2]>,
     pub(super) outcome: Outcome,
+    /// Which of the charges took something, a bit for each.
+    pub(super) taken: u64,
 }
 
 /// What follows from all answers together.
@@ -81,6 +83,7 @@ impl RuleDecision {
             plan: Plan::default(),
             decisions: SmallVec::new(),
             outcome: Outcome::ALLOWED,
+            taken: 0,
         }
     }
 
@@ -196,13 +199,12 @@ impl Outcome {
 
     /// Of the only limit that applies, which is the common case.
     #[inline]
-    pub(super) fn of_one(limit: &CompiledLimit, relaxed: bool, decision: &core::Decision) -> Self {
+    pub(super) fn of_one(limit: &CompiledLimit, decision: &core::Decision) -> Self {
         let allowed = decision.is_allowed();
         if !limit.is_enforced() {
             return Self { shadow_denied: !allowed, ..Self::ALLOWED };
         }
-        let soft = is_soft(limit, relaxed, decision);
-        Self { allowed, soft, shadow_denied: false, binding: Some(0), delay: decision.delay() }
+        Self { allowed, binding: Some(0), delay: decision.delay(), ..Self::ALLOWED }
     }
 
     pub(super) fn of(decision: &RuleDecision) -> Self {
@@ -215,13 +217,16 @@ impl Outcome {
         let mut worst = (0, 0);
         for (index, (planned, decision)) in (0..).zip(decision.answers()) {
             let limit = rules.limit(planned.limit);
+            if limit.role() == Role::Plain {
+                outcome.soft |= !decision.is_allowed();
+                continue;
+            }
             if !limit.is_enforced() {
                 outcome.shadow_denied |= !decision.is_allowed();
                 continue;
             }
             outcome.allowed &= decision.is_allowed();
             outcome.delay = outcome.delay.max(decision.delay());
-            outcome.soft |= is_soft(limit, planned.relaxed, decision);
             let severity = severity(decision);
             if outcome.binding.is_none() || severity > worst {
                 (worst, outcome.binding) = (severity, Some(index));
@@ -259,11 +264,6 @@ impl<'d> LimitDecision<'d> {
         matches!(self.rules.limit(self.planned.limit).role(), Role::Reserve(_))
     }
 
-    /// Whether it was let through beyond what the limit gives.
-    pub fn is_soft(&self) -> bool {
-        is_soft(self.rules.limit(self.planned.limit), self.planned.relaxed, self.decision)
-    }
-
     /// Whether this limit alone lets the call pass.
     pub fn is_allowed(&self) -> bool {
         self.decision.is_allowed()
@@ -298,10 +298,4 @@ impl<'d> LimitDecision<'d> {
     pub fn lease(&self) -> Option<LeaseId> {
         self.decision.lease
     }
-}
-
-#[inline]
-fn is_soft(limit: &CompiledLimit, relaxed: bool, decision: &core::Decision) -> bool {
-    let taken = decision.limit.saturating_sub(decision.remaining);
-    decision.is_allowed() && limit.is_soft(taken, relaxed)
 }

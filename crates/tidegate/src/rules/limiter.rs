@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Cache, Guard};
 use smallvec::SmallVec;
 use tidegate_core::{self as core, LeaseId, Operation, Span, Timestamp, Verdict};
-use tidegate_rules::compile::{CompiledRules, Role, RuleId};
+use tidegate_rules::compile::{CompiledRules, RuleId};
 use tidegate_rules::explain::Explanation;
 use tidegate_rules::identity::KeyHasher;
 use tidegate_rules::resolve::{Ask, Plan, Planned, ResolveError};
@@ -17,7 +17,7 @@ use tidegate_store::snapshot::{Label, SnapshotError};
 use tidegate_store::{Charge, Request, Stats, StoreError, Table};
 
 use super::builder::{RuleLimiterBuilder, RulesError, check_limits};
-use super::carry::Carrier;
+use super::carry::{Carrier, key_under};
 use super::decision::{Outcome, RuleDecision};
 use crate::{Clock, PressureSignal, SystemClock};
 
@@ -56,6 +56,7 @@ pub struct RuleLimiter<C = SystemClock> {
     pub(super) clock: C,
     pub(super) pressure: PressureSignal,
     pub(super) carrier: Carrier,
+    pub(super) reloading: Mutex<()>,
 }
 
 /// A request to be decided.
@@ -149,16 +150,13 @@ impl<C: Clock> RuleLimiter<C> {
 
     /// Ends a call that was allowed: gives its leases back, and, where rules count by the response,
     /// what a response of this status does not count for.
-    #[expect(clippy::needless_pass_by_value, reason = "nobody can complete a call twice")]
-    pub fn complete(&self, decision: RuleDecision, status: u16) {
-        let counts = |rule: RuleId| decision.rules.rule(rule).count.counts(status);
-        self.give_back(&decision, |rule| !counts(rule));
+    pub fn complete(&self, mut decision: RuleDecision, status: u16) {
+        self.complete_in(&mut decision, status);
     }
 
     /// Gives back everything that a decision took, leases too, as if the call had not been.
-    #[expect(clippy::needless_pass_by_value, reason = "nobody can give a call back twice")]
-    pub fn refund(&self, decision: RuleDecision) {
-        self.give_back(&decision, |_| true);
+    pub fn refund(&self, mut decision: RuleDecision) {
+        self.give_back(&mut decision, |_| true);
     }
 
     /// Gives back one lease of a concurrency limit that an equal call was given.
@@ -182,6 +180,8 @@ impl<C: Clock> RuleLimiter<C> {
     /// Puts other rules in force, in one step. What has been spent under limits that stay is still
     /// spent, also where their numbers change. On an error the old rules stay.
     pub fn reload(&self, rules: RuleSet) -> Result<(), RulesError> {
+        // One after the other, or one of them would not know what the other replaced.
+        let _reloading = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.current.load_full();
         let new = CompiledRules::following(rules, &self.hasher, &old, self.clock.now());
         check_limits(&new, self.table.config())?;
@@ -250,11 +250,11 @@ impl<C: Clock> RuleLimiter<C> {
         if let ([planned], None, false) = (&plan.charges[..], plan.denied_by, plan.shadow_denied) {
             self.carrier.carry(&self.table, rules, planned, now);
             let decided = self.table.decide_one(now, &charge(rules, planned, does));
-            let limit = rules.limit(planned.limit);
-            decision.outcome = Outcome::of_one(limit, planned.relaxed, &decided);
+            decision.outcome = Outcome::of_one(rules.limit(planned.limit), &decided);
+            decision.taken = u64::from(does.takes(decided.is_allowed()));
             decisions.push(decided);
         } else {
-            self.decide_all(rules, now, plan, does, decisions)?;
+            decision.taken = self.decide_all(rules, now, plan, does, decisions)?;
             decision.outcome = Outcome::of(decision);
         }
         if !decision.is_allowed() && does == Does::Take {
@@ -264,7 +264,8 @@ impl<C: Clock> RuleLimiter<C> {
     }
 
     /// The limits in force together, and each rule in shadow for itself: what is only tried out
-    /// changes no answer, and counts what it would count if it were in force alone.
+    /// changes no answer, and counts what it would count if it were in force alone. Says which
+    /// charges took something.
     fn decide_all(
         &self,
         rules: &CompiledRules,
@@ -272,7 +273,7 @@ impl<C: Clock> RuleLimiter<C> {
         plan: &Plan,
         does: Does,
         decisions: &mut Decisions,
-    ) -> Result<(), CheckError> {
+    ) -> Result<u64, CheckError> {
         const PENDING: core::Decision = core::Decision {
             verdict: Verdict::Allow { delay: Span::ZERO },
             limit: 0,
@@ -289,26 +290,30 @@ impl<C: Clock> RuleLimiter<C> {
         };
         let refused = plan.denied_by.is_some();
         let is_enforced = |planned: &Planned| rules.limit(planned.limit).is_enforced();
-        let all_allow = decide(&is_enforced, does.unless(refused))?;
+        let does_enforced = does.unless(refused);
+        let (all_allow, members) = decide(&is_enforced, does_enforced)?;
+        let mut taken = if does_enforced.takes(all_allow) { members } else { 0 };
         // Where the call does not pass, it would not be charged to the rules in shadow either.
         let does = does.unless(refused || !all_allow);
         let group = |planned: &Planned| {
             let limit = rules.limit(planned.limit);
-            (!limit.is_enforced()).then(|| (limit.rule(), limit.role() == Role::Candidate))
+            (!limit.is_enforced()).then(|| (limit.rule(), limit.role()))
         };
         let mut last = None;
         for planned in &plan.charges {
             // The charges of a rule stand together, so each group comes up once.
             let this = group(planned);
             if this.is_some() && this != last {
-                decide(&|other| group(other) == this, does)?;
+                let (all_allow, members) = decide(&|other| group(other) == this, does)?;
+                taken |= if does.takes(all_allow) { members } else { 0 };
             }
             last = this;
         }
-        Ok(())
+        Ok(taken)
     }
 
-    /// Decides some of the charges all or nothing, and says whether all of them allow.
+    /// Decides some of the charges all or nothing, and says whether all of them allow, and which ones
+    /// they are.
     fn decide_group(
         &self,
         rules: &CompiledRules,
@@ -316,7 +321,7 @@ impl<C: Clock> RuleLimiter<C> {
         plan: &Plan,
         (does, is_in): (Does, &dyn Fn(&Planned) -> bool),
         decisions: &mut Decisions,
-    ) -> Result<bool, CheckError> {
+    ) -> Result<(bool, u64), CheckError> {
         let members = || plan.charges.iter().enumerate().filter(|(_, planned)| is_in(planned));
         let charges: SmallVec<[Charge<'_>; 4]> =
             members().map(|(_, planned)| charge(rules, planned, does)).collect();
@@ -325,10 +330,12 @@ impl<C: Clock> RuleLimiter<C> {
             .decide(&Request { now, charges: &charges }, &mut decided)
             .map_err(CheckError::Store)?;
         let all_allow = decided.iter().all(core::Decision::is_allowed);
+        let mut bits = 0;
         for ((index, _), decision) in members().zip(decided) {
             decisions[index] = decision;
+            bits |= 1 << index;
         }
-        Ok(all_allow)
+        Ok((all_allow, bits))
     }
 
     /// Charges a refused call to the limits that refuse it, where their rule says so. It stops once
@@ -339,7 +346,7 @@ impl<C: Clock> RuleLimiter<C> {
         for (planned, answer) in decision.answers() {
             let limit = rules.limit(planned.limit);
             let is_charged = limit.is_enforced() && rules.rule(limit.rule()).charge_refused;
-            let period = limit.limit(planned.relaxed).period();
+            let period = limit.written().limit.period();
             if is_charged && answer.retry_after().is_some_and(|wait| wait <= period) {
                 let charge = charge(rules, planned, Does::Debit);
                 let _ = self.table.decide_one(decision.at, &charge);
@@ -347,22 +354,52 @@ impl<C: Clock> RuleLimiter<C> {
         }
     }
 
-    fn give_back(&self, decision: &RuleDecision, refunded: impl Fn(RuleId) -> bool) {
-        if !decision.is_allowed() {
-            return;
-        }
+    fn complete_in(&self, decision: &mut RuleDecision, status: u16) {
+        let rules = Arc::clone(&decision.rules);
+        self.give_back(decision, |rule| !rules.rule(rule).count.counts(status));
+    }
+
+    /// Gives back what a decision took, and nothing a second time.
+    fn give_back(&self, decision: &mut RuleDecision, refunded: impl Fn(RuleId) -> bool) {
+        let taken = std::mem::take(&mut decision.taken);
         let now = self.clock.now();
-        for (planned, answer) in decision.answers() {
+        for (index, (planned, answer)) in decision.answers().enumerate() {
             let limit = decision.rules.limit(planned.limit);
-            let does = match answer.lease {
-                Some(lease) => Does::Release { lease },
-                None if answer.is_allowed() && refunded(limit.rule()) => {
-                    Does::Refund { taken_at: decision.at }
+            let operation = match answer.lease {
+                _ if taken & (1 << index) == 0 => continue,
+                Some(lease) => Operation::Release { lease },
+                None if refunded(limit.rule()) => {
+                    Operation::Refund { cost: planned.cost, taken_at: decision.at }
                 }
                 None => continue,
             };
-            let _ = self.table.decide_one(now, &charge(&decision.rules, planned, does));
+            self.give_back_to(&decision.rules, planned, operation, now);
         }
+    }
+
+    /// Gives back to the limit that it was taken from, or to the one that has taken its place since.
+    fn give_back_to(
+        &self,
+        rules: &CompiledRules,
+        planned: &Planned,
+        operation: Operation,
+        now: Timestamp,
+    ) {
+        let old = rules.limit(planned.limit);
+        let current = self.current.load();
+        let mut planned = *planned;
+        let mut limit = old;
+        if !std::ptr::eq(rules, &raw const **current)
+            && let Some(heir) = current.heir(old)
+        {
+            limit = current.limit(heir);
+            planned.limit = heir;
+            planned.key = key_under(planned.key, old.salt(), limit.salt());
+            self.carrier.carry(&self.table, &current, &planned, now);
+        }
+        // Stretched or not, as it was taken.
+        let limit = limit.limit(planned.relaxed);
+        let _ = self.table.decide_one(now, &Charge { limit, key: planned.key, operation });
     }
 }
 
@@ -385,8 +422,19 @@ impl<C: Clock> Checker<'_, C> {
         self.decision.plan.clear();
         self.decision.decisions.clear();
         self.decision.at = self.limiter.clock.now();
+        self.decision.taken = 0;
         self.limiter.decide_into(&mut self.decision, call, Does::Take)?;
         Ok(&self.decision)
+    }
+
+    /// Ends the call that was checked last, as [`RuleLimiter::complete`].
+    pub fn complete(&mut self, status: u16) {
+        self.limiter.complete_in(&mut self.decision, status);
+    }
+
+    /// Gives back what the call that was checked last took, as [`RuleLimiter::refund`].
+    pub fn refund(&mut self) {
+        self.limiter.give_back(&mut self.decision, |_| true);
     }
 }
 
@@ -414,6 +462,15 @@ impl Does {
         }
     }
 
+    /// Whether something was taken, where all limits that were decided together allow or not.
+    fn takes(self, all_allow: bool) -> bool {
+        match self {
+            Self::Take => all_allow,
+            Self::Debit => true,
+            Self::Peek | Self::Refund { .. } | Self::Release { .. } => false,
+        }
+    }
+
     /// The same, but a take only looks where the call is denied already.
     fn unless(self, is_denied: bool) -> Self {
         if is_denied && self == Self::Take { Self::Peek } else { self }
@@ -422,7 +479,10 @@ impl Does {
 
 #[inline]
 fn charge<'r>(rules: &'r CompiledRules, planned: &Planned, does: Does) -> Charge<'r> {
-    let limit = rules.limit(planned.limit).limit(planned.relaxed);
+    // What is given back may have been taken while the limit was stretched: it is then the smaller part
+    // of it, and the other way round it is better too little than too much.
+    let relaxed = planned.relaxed || matches!(does, Does::Refund { .. });
+    let limit = rules.limit(planned.limit).limit(relaxed);
     Charge { limit, key: planned.key, operation: does.operation(planned.cost) }
 }
 
