@@ -49,7 +49,7 @@ static ALONE: LazyLock<Identity> = LazyLock::new(|| compiled(IdentityConfig::new
 
 /// The settings with everything that is taken from requests besides.
 fn compiled(mut config: IdentityConfig) -> Identity {
-    let key = TokenKey::secret(&[9; 64]).expect("a key");
+    let key = TokenKey::secret(b"an example secret of more than 32 bytes").expect("a key");
     config.token = Some(TokenConfig::new(vec![key]));
     let header = |name| Source::header(name).expect("a name");
     config.api_key = vec![header("x-api-key"), Source::Query("key".into())];

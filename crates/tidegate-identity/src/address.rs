@@ -62,6 +62,11 @@ impl Addresses {
         Ok(Self { ipv4_prefix, ipv6_prefix, translators: config.translators.clone(), whole })
     }
 
+    /// The networks behind which IPv4 clients are.
+    pub(crate) fn translators(&self) -> &[Ipv6Net] {
+        &self.translators
+    }
+
     /// The address in its own family: an IPv4 address in an IPv6 dress becomes IPv4.
     pub(crate) fn unmapped(&self, address: IpAddr) -> IpAddr {
         let IpAddr::V6(v6) = address.to_canonical() else { return address.to_canonical() };

@@ -72,7 +72,8 @@ pub enum TokenFault {
 pub struct Doubts {
     /// More than one `Host` header, or one that is no host. The attribute `host` is absent.
     pub host: bool,
-    /// More than one API key. The attribute `api_key` is absent.
+    /// More than one API key, in one place or in several, or a bearer token that is not written as one. The attribute
+    /// `api_key` is absent.
     pub api_key: bool,
     /// A header, cookie or query parameter that an attribute is taken from occurs more than once.
     /// The values are joined.

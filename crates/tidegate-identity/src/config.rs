@@ -1,5 +1,6 @@
 //! How attributes are made: plain settings, checked by [`Identity::new`](crate::Identity::new).
 
+use tidegate_rules::attribute::{ATTRIBUTES_MAX, is_attribute_name};
 use tidegate_rules::identity::SECRET_BYTES;
 
 use crate::address::AddressConfig;
@@ -12,12 +13,6 @@ use crate::token::TokenConfig;
 /// The longest value of an attribute other than the path. A longer one is shortened: its end becomes
 /// the hash of the whole, so that different values stay different.
 pub const VALUE_BYTES_MAX: usize = 256;
-
-/// The longest name of an attribute.
-pub const NAME_BYTES_MAX: usize = 128;
-
-/// How many attributes may be taken from claims, headers, cookies and queries.
-pub const ATTRIBUTES_MAX: usize = 64;
 
 /// How many places an API key may be looked for in.
 pub const API_KEY_SOURCES_MAX: usize = 8;
@@ -50,7 +45,7 @@ pub struct IdentityConfig {
     pub address: AddressConfig,
     /// How tokens are verified, if they are.
     pub token: Option<TokenConfig>,
-    /// Where API keys are looked for; the first place that has one counts.
+    /// Where API keys are looked for. A request that has keys in two places has none, and a doubt.
     pub api_key: Vec<Source>,
     /// What else becomes an attribute.
     pub extract: Vec<Extract>,
@@ -81,7 +76,7 @@ impl IdentityConfig {
         let extracts = extracts.map(|(index, extract)| ("extract", index, extract.name.as_str()));
         for (list, index, name) in claims.chain(extracts) {
             let fail = |fault| Err(IdentityError::new(format!("{list}[{index}].name"), fault));
-            if !is_name(name) {
+            if !is_attribute_name(name) {
                 return fail(Fault::Name(name.to_owned()));
             }
             if taken.contains(&name) {
@@ -89,8 +84,11 @@ impl IdentityConfig {
             }
             taken.push(name);
         }
-        let count = taken.len() - names::ALL.len();
-        at_most("extract", count, ATTRIBUTES_MAX)?;
+        let count = taken.len() - names::ALL.len() + self.own_attributes();
+        if count > ATTRIBUTES_MAX {
+            let fault = Fault::TooManyAttributes { count, max: ATTRIBUTES_MAX };
+            return Err(IdentityError::new("extract", fault));
+        }
         at_most("api_key", self.api_key.len(), API_KEY_SOURCES_MAX)?;
         for source in &self.api_key {
             source.check().map_err(|fault| IdentityError::new("api_key", fault))?;
@@ -103,6 +101,19 @@ impl IdentityConfig {
             }
         }
         Ok(())
+    }
+
+    /// How many attributes a request may have that are neither claims nor extracted.
+    fn own_attributes(&self) -> usize {
+        let CountryConfig { table, database, asn_database } = &self.country;
+        let optional = [
+            self.address.whole,
+            !table.is_empty() || database.is_some(),
+            asn_database.is_some(),
+            !self.api_key.is_empty(),
+        ];
+        let always = [names::IP, names::METHOD, names::HOST, names::PATH];
+        always.len() + optional.iter().filter(|is_there| **is_there).count()
     }
 }
 
@@ -127,15 +138,12 @@ fn at_most(part: &str, count: usize, max: usize) -> Result<(), IdentityError> {
     Err(IdentityError::new(part, Fault::TooMany { count, max }))
 }
 
-fn is_name(name: &str) -> bool {
-    let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
-    fits && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-:/".contains(&byte))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Identity;
+    use crate::token::{TokenConfig, TokenKey};
+    use tidegate_rules::attribute::ATTRIBUTE_CHARS_MAX;
 
     fn fault(extract: Vec<Extract>) -> (String, Fault) {
         let mut config = IdentityConfig::new([1; 16]);
@@ -157,7 +165,7 @@ mod tests {
 
     #[test]
     fn names_and_sources_must_be_usable() {
-        for name in ["", "a b", "ä", "a=b", &"x".repeat(NAME_BYTES_MAX + 1)] {
+        for name in ["", "a b", "ä", "a=b", "a/b", &"x".repeat(ATTRIBUTE_CHARS_MAX + 1)] {
             assert_eq!(fault(vec![query(name)]).1, Fault::Name(name.to_owned()));
         }
         let nameless = Extract::named("a", Source::Cookie(String::new()));
@@ -173,10 +181,32 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_attributes_has_a_bound() {
-        let many = (0..=ATTRIBUTES_MAX).map(|index| query(&format!("a{index}"))).collect();
-        let count = ATTRIBUTES_MAX + 1;
-        assert_eq!(fault(many).1, Fault::TooMany { count, max: ATTRIBUTES_MAX });
+    fn no_request_can_have_more_attributes_than_rules_look_at() {
+        let with = |count: usize| {
+            let mut config = IdentityConfig::new([1; 16]);
+            config.extract = (0..count).map(|index| query(&format!("a{index}"))).collect();
+            config
+        };
+        // Address, method, host and path are always there.
+        assert!(Identity::new(with(ATTRIBUTES_MAX - 4)).is_ok());
+        let (count, max) = (ATTRIBUTES_MAX + 1, ATTRIBUTES_MAX);
+        let too_many = Fault::TooManyAttributes { count, max };
+        let refused = |config| assert_eq!(Identity::new(config).unwrap_err().fault(), &too_many);
+        refused(with(ATTRIBUTES_MAX - 3));
+        let changes: [fn(&mut IdentityConfig); 4] = [
+            |config| config.api_key = vec![Source::Bearer],
+            |config| config.address.whole = true,
+            |config| config.country.table = vec![("10.0.0.0/8".parse().unwrap(), "DE".into())],
+            |config| {
+                let key = TokenKey::secret(b"an example secret of 32 bytes...").unwrap();
+                config.token = Some(TokenConfig::new(vec![key]));
+            },
+        ];
+        for change in changes {
+            let mut config = with(ATTRIBUTES_MAX - 4);
+            change(&mut config);
+            refused(config);
+        }
     }
 
     #[test]

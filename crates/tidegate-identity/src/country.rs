@@ -56,10 +56,12 @@ impl Countries {
         let asn =
             config.asn_database.map(|bytes| open(bytes, "country.asn_database")).transpose()?;
         // One in the place of the other would give no attribute at all, and nobody would be told.
-        let is_of_networks = |reader: &Reader<_>| reader.metadata().database_type.contains("ASN");
-        if database.as_ref().is_some_and(is_of_networks) {
-            let why = "it is one of autonomous systems, not of countries".to_owned();
-            return Err(IdentityError::new("country.database", Fault::Database(why)));
+        let fail = |part, why: &str| Err(IdentityError::new(part, Fault::Database(why.to_owned())));
+        if database.as_ref().is_some_and(|reader| kind(reader) == Some(Kind::Networks)) {
+            return fail("country.database", "it is one of autonomous systems, not of countries");
+        }
+        if asn.as_ref().is_some_and(|reader| kind(reader) == Some(Kind::Places)) {
+            return fail("country.asn_database", "it is one of places, not of autonomous systems");
         }
         Ok(Self { table: table(&config.table)?, database, asn_database: asn })
     }
@@ -91,6 +93,25 @@ impl Countries {
     /// The number of the autonomous system that an address in its own family belongs to.
     pub(crate) fn asn(&self, address: IpAddr) -> Option<u32> {
         self.asn_database.as_ref()?.lookup(address).ok()?.decode_path(&ASN_PATH).ok()?
+    }
+}
+
+/// What a database is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Places,
+    Networks,
+}
+
+/// What a database says that it is about. None where it says neither, or both, as those do that are made for a purpose
+/// of one's own.
+fn kind(reader: &Reader<Arc<[u8]>>) -> Option<Kind> {
+    let name = reader.metadata().database_type.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    match (says(&["country", "city", "location", "enterprise"]), says(&["asn", "isp"])) {
+        (true, false) => Some(Kind::Places),
+        (false, true) => Some(Kind::Networks),
+        (true, true) | (false, false) => None,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ipnet::IpNet;
+use tidegate_rules::attribute::ATTRIBUTE_CHARS_MAX;
 
 /// A setting that cannot be used. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +23,10 @@ pub enum Fault {
         /// The shortest prefix that is accepted.
         prefix_min: u8,
     },
-    /// A range of IPv6 that holds all of IPv4, as IPv4-mapped addresses.
+    /// A range of IPv6 that holds all of IPv4, each address in an IPv6 form.
     TrustHoldsIpv4(IpNet),
+    /// Ranges of trusted proxies that together are more than half of this one.
+    TrustTooWideTogether(IpNet),
     /// An IPv4-mapped address with a prefix that reaches beyond IPv4.
     MappedPrefix(IpNet),
     /// A number that is too small or too large.
@@ -37,7 +40,7 @@ pub enum Fault {
     },
     /// A translator's network that is not 96 bits long.
     TranslatorPrefix(IpNet),
-    /// A name that is empty, too long, or holds what is neither a letter, a digit nor one of `._-:/`.
+    /// A name that is empty, too long, or holds what is neither a letter, a digit nor one of `_-.:`.
     Name(String),
     /// Two things that would give one attribute.
     NameTwice(String),
@@ -46,6 +49,13 @@ pub enum Fault {
         /// How many there are.
         count: usize,
         /// How many there may be.
+        max: usize,
+    },
+    /// More attributes than rules look at.
+    TooManyAttributes {
+        /// How many a request could have, those that need no setting included.
+        count: usize,
+        /// How many rules look at.
         max: usize,
     },
     /// A text that is no name of a header.
@@ -58,6 +68,13 @@ pub enum Fault {
     NoKeys,
     /// A key that tokens cannot be verified with, and why.
     Key(&'static str),
+    /// Keys that tokens do not tell apart, more than are tried on one.
+    TooManyTries {
+        /// How many there are.
+        count: usize,
+        /// How many are tried.
+        max: usize,
+    },
     /// A text that is no set of JSON web keys.
     KeySet(String),
     /// A country that is not written with two letters.
@@ -102,8 +119,11 @@ impl fmt::Display for Fault {
             ),
             Self::TrustHoldsIpv4(network) => write!(
                 f,
-                "{network} holds every IPv4 address in its IPv6 form (::ffff:0:0/96); list the \
-                 proxies' own networks"
+                "{network} holds all of IPv4 in an IPv6 form; list the proxies' own networks"
+            ),
+            Self::TrustTooWideTogether(space) => write!(
+                f,
+                "together these are more than half of {space}; list the proxies' own networks"
             ),
             Self::MappedPrefix(network) => write!(
                 f,
@@ -120,14 +140,20 @@ impl fmt::Display for Fault {
             ),
             Self::Name(name) => write!(
                 f,
-                "`{}` is no name for an attribute: use 1 to {} letters, digits and ._-:/",
+                "`{}` is no name for an attribute: use 1 to {} letters, digits, `_`, `-`, `.` \
+                 and `:`",
                 name.escape_debug(),
-                crate::config::NAME_BYTES_MAX
+                ATTRIBUTE_CHARS_MAX
             ),
             Self::NameTwice(name) => {
                 write!(f, "the attribute `{name}` has a source already; choose another name")
             }
             Self::TooMany { count, max } => write!(f, "{count} are too many: at most {max}"),
+            Self::TooManyAttributes { count, max } => write!(
+                f,
+                "a request could have {count} attributes, and rules look at {max}: take fewer \
+                 claims, headers, cookies and query parameters"
+            ),
             Self::HeaderName(name) => {
                 write!(f, "`{}` is no name of a header", name.escape_debug())
             }
@@ -137,6 +163,11 @@ impl fmt::Display for Fault {
             ),
             Self::NoKeys => f.write_str("there is no key; give a secret, a PEM file or a key set"),
             Self::Key(why) => f.write_str(why),
+            Self::TooManyTries { count, max } => write!(
+                f,
+                "{count} keys of one algorithm have no key id, or the same one, and only {max} are \
+                 tried on a token: give each key an id of its own"
+            ),
             Self::KeySet(why) => write!(f, "this is no set of JSON web keys: {why}"),
             Self::Country(code) => write!(
                 f,

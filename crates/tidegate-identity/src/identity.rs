@@ -34,9 +34,10 @@ impl Identity {
     /// Checks and compiles settings.
     pub fn new(config: IdentityConfig) -> Result<Self, IdentityError> {
         config.check()?;
+        let addresses = Addresses::new(&config.address)?;
         Ok(Self {
-            clients: Clients::new(&config.proxies)?,
-            addresses: Addresses::new(&config.address)?,
+            clients: Clients::new(&config.proxies, &addresses)?,
+            addresses,
             countries: Countries::new(config.country)?,
             tokens: config.token.map(Tokens::new).transpose()?,
             api_key: config.api_key,
@@ -91,8 +92,10 @@ impl Identity {
         let Some(tokens) = &self.tokens else { return };
         // Verifying allocates anyway.
         let mut token = Vec::new();
-        let outcome = match tokens.source().read(request, &mut token) {
+        let found = tokens.source().read(request, &mut token);
+        let outcome = match found.count {
             0 => Token::Absent,
+            1 if found.malformed => Token::Invalid(TokenFault::Malformed),
             1 => match tokens.read(&token, now, &self.fingerprint, out) {
                 Ok(()) => Token::Valid,
                 Err(fault) => Token::Invalid(fault),
@@ -102,22 +105,24 @@ impl Identity {
         out.set_token(outcome);
     }
 
+    /// All places are looked at: which of two keys the server behind believes is not known here. An
+    /// empty key is none, unless it stands beside another in one place.
     fn api_key(&self, request: &RequestParts<'_>, out: &mut Attributes) {
         let mut doubt = false;
         out.push_if(names::API_KEY, |values| {
             let start = values.len();
+            let mut keys = 0;
             for source in &self.api_key {
-                let count = source.read(request, values);
-                if count > 1 {
-                    doubt = true;
-                    return false;
-                }
-                if values.len() > start {
-                    self.fingerprint.conceal(values, start);
-                    return true;
-                }
+                let before = values.len();
+                let found = source.read(request, values);
+                keys += usize::from(values.len() > before);
+                doubt |= found.count > 1 || found.malformed || keys > 1;
             }
-            false
+            if doubt || keys == 0 {
+                return false;
+            }
+            self.fingerprint.conceal(values, start);
+            true
         });
         out.doubts_mut().api_key |= doubt;
     }
@@ -126,7 +131,7 @@ impl Identity {
         let mut count = 0;
         out.push_if(&extract.name, |values| {
             let start = values.len();
-            count = extract.source.read(request, values);
+            count = extract.source.read(request, values).count;
             self.fingerprint.shorten(values, start, VALUE_BYTES_MAX);
             count > 0
         });

@@ -44,6 +44,7 @@
 //! | [`request`] | [`RequestParts`]: what is looked at of a request |
 //! | [`forward_auth`](mod@forward_auth) | a request that a proxy describes in headers |
 //! | [`client`] | who the client is, past trusted proxies |
+//! | `trust` | which networks may be trusted |
 //! | `chain`, `node` | the headers in which proxies note addresses |
 //! | [`address`] | an address as an attribute |
 //! | [`token`] | JSON web tokens: keys, checks, claims |
@@ -71,6 +72,7 @@ mod node;
 pub mod request;
 pub mod source;
 pub mod token;
+mod trust;
 
 pub use address::AddressConfig;
 pub use attributes::{Attributes, Doubts, Token, TokenFault};

@@ -5,7 +5,7 @@
 
 use core::net::IpAddr;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net};
 
 use crate::error::Fault;
 
@@ -49,6 +49,15 @@ impl<T: Copy + PartialEq> Networks<T> {
         let after = table.partition_point(|range| range.first <= number);
         let range = table[..after].last()?;
         (number <= range.last).then_some(range.known)
+    }
+
+    /// How many addresses of `space` lie in some network of the table. The space must not be all of IPv6, whose
+    /// number of addresses has no place in the answer.
+    pub(crate) fn covered(&self, space: IpNet) -> u128 {
+        let table = if matches!(space, IpNet::V4(_)) { &self.v4 } else { &self.v6 };
+        let (first, last) = bounds(space);
+        let parts = table.iter().map(|range| (range.first.max(first), range.last.min(last)));
+        parts.filter(|(from, to)| from <= to).map(|(from, to)| to - from + 1).sum()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -116,12 +125,6 @@ pub(crate) fn unmapped(network: IpNet) -> Result<IpNet, Fault> {
     Ok(IpNet::V4(v4.trunc()))
 }
 
-/// Whether a network of IPv6 holds the IPv4-mapped addresses.
-pub(crate) fn holds_mapped(network: Ipv6Net) -> bool {
-    let mapped = core::net::Ipv4Addr::UNSPECIFIED.to_ipv6_mapped();
-    network.contains(&mapped)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +164,16 @@ mod tests {
         .unwrap();
         assert_eq!(table.find(address("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")), Some('b'));
         assert_eq!(table.find(address("ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe")), Some('a'));
+    }
+
+    #[test]
+    fn an_address_in_two_networks_is_covered_once() {
+        let nets = ["10.0.0.0/8", "10.1.0.0/16", "11.0.0.0/24", "2001:db8::/126"];
+        let table = Networks::new(nets.map(|text| (net(text), ()))).unwrap();
+        assert_eq!(table.covered(net("0.0.0.0/0")), (1 << 24) + (1 << 8));
+        assert_eq!(table.covered(net("10.1.2.0/24")), 1 << 8);
+        assert_eq!(table.covered(net("12.0.0.0/8")), 0);
+        assert_eq!(table.covered(net("2000::/3")), 4);
     }
 
     #[test]

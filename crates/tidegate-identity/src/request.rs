@@ -16,7 +16,7 @@ pub struct RequestParts<'r> {
     pub method: &'r [u8],
     /// Where the host is found.
     pub host: Host<'r>,
-    /// The path, not decoded. None where the request has none, as with `CONNECT`.
+    /// The path, not decoded. None where the request has none, as with `CONNECT host:port`.
     pub path: Option<&'r [u8]>,
     /// The query, not decoded, without its question mark.
     pub query: &'r [u8],
@@ -79,12 +79,15 @@ pub(crate) fn split_target<'t>(
     method: &[u8],
     target: &'t [u8],
 ) -> (Option<&'t [u8]>, Option<&'t [u8]>, &'t [u8]) {
-    if method == b"CONNECT" {
-        return (Some(without_user(target)), None, b"");
-    }
     // A fragment does not belong in a request. Servers that meet one drop it.
+    let whole = target;
     let target = before(target, b'#');
     let local = before(target, b'?');
+    // With HTTP/2, `CONNECT` opens WebSockets too, and then it has a path (RFC 8441, section 4).
+    let has_path = local.starts_with(b"/") || local.windows(3).any(|window| window == b"://");
+    if method == b"CONNECT" && !has_path {
+        return (Some(without_user(whole)), None, b"");
+    }
     let query = target.get(local.len() + 1..).unwrap_or_default();
     if !local.starts_with(b"/")
         && let Some(colon) = local.windows(3).position(|window| window == b"://")
@@ -138,6 +141,16 @@ mod tests {
     }
 
     #[test]
+    fn connect_with_a_path_keeps_it() {
+        let chat = split_target(b"CONNECT", b"/chat?room=1");
+        assert_eq!(chat, (None, Some(&b"/chat"[..]), &b"room=1"[..]));
+        let chat = split_target(b"CONNECT", b"https://h/chat");
+        assert_eq!(chat, (Some(&b"h"[..]), Some(&b"/chat"[..]), &b""[..]));
+        let (host, path, _) = split_target(b"CONNECT", b"h:443?x=://");
+        assert_eq!((host, path), (Some(&b"h:443?x=://"[..]), None));
+    }
+
+    #[test]
     fn a_scheme_inside_a_path_or_query_is_no_scheme() {
         assert_eq!(split("/a://b"), (None, Some("/a://b"), ""));
         assert_eq!(split("/?u=http://h/"), (None, Some("/"), "u=http://h/"));
@@ -154,6 +167,8 @@ mod tests {
             (Method::POST, "login"),
             (Method::GET, "h:443"),
             (Method::CONNECT, "h:443"),
+            (Method::CONNECT, "/chat?room=1"),
+            (Method::CONNECT, "https://h/chat"),
             (Method::GET, "/"),
         ] {
             let uri: Uri = target.parse().unwrap();

@@ -72,8 +72,9 @@ impl Source {
     }
 
     /// Appends what is found, joined with `, ` where it is found more than once, and says how often.
-    pub(crate) fn read(&self, request: &RequestParts<'_>, out: &mut Vec<u8>) -> usize {
+    pub(crate) fn read(&self, request: &RequestParts<'_>, out: &mut Vec<u8>) -> Found {
         let mut joined = Joined { out, count: 0 };
+        let mut malformed = false;
         match self {
             Self::Header(name) => {
                 for value in request.headers.get_all(name) {
@@ -92,14 +93,28 @@ impl Source {
             }
             Self::Bearer => {
                 for value in request.headers.get_all(AUTHORIZATION) {
-                    if let Some(token) = bearer(value.as_bytes()) {
-                        joined.push(token.iter().copied());
+                    match bearer(value.as_bytes()) {
+                        Bearer::Token(token) => joined.push(token.iter().copied()),
+                        Bearer::Malformed => {
+                            malformed = true;
+                            joined.push(core::iter::empty());
+                        }
+                        Bearer::OtherScheme => {}
                     }
                 }
             }
         }
-        joined.count
+        Found { count: joined.count, malformed }
     }
+}
+
+/// What a look at a source gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// How many values there are, malformed ones too.
+    pub(crate) count: usize,
+    /// Whether one of them is not as it has to be, so that another server might read it in another way.
+    pub(crate) malformed: bool,
 }
 
 /// Values as one, in the way that RFC 9110 joins the lines of a header.
@@ -162,11 +177,28 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
-/// The token of `Bearer token`. The scheme may be in any case; an empty token is none.
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = value.trim_ascii().split_at_checked(6)?;
-    let token = token.strip_prefix(b" ")?.trim_ascii();
-    (scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty()).then_some(token)
+/// What a line of `Authorization` holds.
+enum Bearer<'h> {
+    Token(&'h [u8]),
+    /// It begins as a bearer token and goes on as none. It must not pass for no token: a server behind may be less
+    /// strict and find one, and then its user would not be counted.
+    Malformed,
+    OtherScheme,
+}
+
+/// Takes `Bearer token` apart. The scheme may be in any case, and spaces and tabs stand between the two.
+fn bearer(value: &[u8]) -> Bearer<'_> {
+    let value = value.trim_ascii();
+    let Some((scheme, rest)) = value.split_at_checked(6) else { return Bearer::OtherScheme };
+    if !scheme.eq_ignore_ascii_case(b"bearer") {
+        return Bearer::OtherScheme;
+    }
+    let token = rest.trim_ascii_start();
+    let apart = token.len() < rest.len();
+    if !apart || token.iter().any(u8::is_ascii_whitespace) {
+        return Bearer::Malformed;
+    }
+    Bearer::Token(token)
 }
 
 #[cfg(test)]
@@ -183,8 +215,9 @@ mod tests {
         let target = format!("/?{query}");
         let request = RequestParts::new(None, b"GET", target.as_bytes(), &headers);
         let mut out = Vec::new();
-        let count = source.read(&request, &mut out);
-        (count, String::from_utf8_lossy(&out).into_owned())
+        let found = source.read(&request, &mut out);
+        assert!(!found.malformed);
+        (found.count, String::from_utf8_lossy(&out).into_owned())
     }
 
     #[test]
@@ -227,8 +260,29 @@ mod tests {
         let bearer = |value| read(&Source::Bearer, "", &[("authorization", value)]);
         assert_eq!(bearer("Bearer abc"), (1, "abc".into()));
         assert_eq!(bearer("bEARER   abc "), (1, "abc".into()));
-        for value in ["Basic abc", "Bearer", "Bearer ", "Bearerabc", "", "abc"] {
+        for value in ["Basic abc", "", "abc", "Bear er", "Basic Bearer abc"] {
             assert_eq!(bearer(value), (0, String::new()), "{value}");
+        }
+    }
+
+    #[test]
+    fn spaces_and_tabs_stand_between_a_scheme_and_its_token() {
+        for value in ["Bearer\tabc", "bearer \t abc", "\tBEARER\t\tabc\t"] {
+            let found = read(&Source::Bearer, "", &[("authorization", value)]);
+            assert_eq!(found, (1, "abc".into()), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn what_begins_as_a_bearer_token_and_is_none_is_malformed() {
+        for value in
+            ["Bearer", "Bearer ", "bearer\t", "Bearerabc", "Bearer=abc", "BEARER:", "Bearer a b"]
+        {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
+            let request = RequestParts::new(None, b"GET", b"/", &headers);
+            let found = Source::Bearer.read(&request, &mut Vec::new());
+            assert_eq!(found, Found { count: 1, malformed: true }, "{value:?}");
         }
     }
 

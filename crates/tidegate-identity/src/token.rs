@@ -1,10 +1,12 @@
 //! JSON web tokens: verified, then asked for claims. Nothing is ever taken from one that is not.
 //!
-//! `jsonwebtoken` checks signatures here and nothing else: its checks of time read the clock, and those of issuer
-//! and audience let a claim of an unexpected type pass.
+//! `jsonwebtoken` takes tokens apart and checks signatures. It also parses the claims `exp`, `nbf`, `sub`, `iss` and
+//! `aud`, so a token that has one of them twice is malformed, but judges none of them here: its checks of time read
+//! the clock, and those of issuer and audience let a claim of an unexpected type pass.
 
 mod claim;
 mod key;
+mod key_file;
 
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Header, Validation, decode, decode_header};
@@ -25,7 +27,11 @@ pub const TOKEN_BYTES_MAX: usize = 8192;
 /// How far clocks may differ at most, as a setting.
 pub const LEEWAY_MAX: Span = Span::from_secs(600);
 
-/// How many keys are tried on one token. Only tokens without a key id have several to try.
+/// How many keys are tried on one token: each try is a signature, and a stranger's tokens cost all of them.
+///
+/// A token that names a key is tried with the keys of that id, then with those that have none; settings in which that
+/// could be more are refused. A token that names no key is tried with the keys without an id, then with the first of
+/// the others.
 pub const TRIES_MAX: usize = 8;
 
 /// How tokens are found, verified and read.
@@ -80,6 +86,10 @@ impl Tokens {
         if config.keys.len() > KEYS_MAX {
             let fault = Fault::TooMany { count: config.keys.len(), max: KEYS_MAX };
             return fail("token.keys", fault);
+        }
+        let count = tries(&config.keys);
+        if count > TRIES_MAX {
+            return fail("token.keys", Fault::TooManyTries { count, max: TRIES_MAX });
         }
         if config.leeway > LEEWAY_MAX {
             let (value, max) = (config.leeway.as_secs_ceil(), LEEWAY_MAX.as_secs_ceil());
@@ -137,14 +147,19 @@ impl Tokens {
         Err(fault)
     }
 
-    /// The keys that may have signed a token with this header: those of its algorithm with its key
-    /// id, or with none. The header is the sender's word, so it only narrows the choice: which
-    /// algorithm a key is used with is the key's own.
+    /// The keys that may have signed a token with this header: those of its algorithm with just its key
+    /// id, or none where it has none, and after them those whose id does not speak against it. The header is the
+    /// sender's word, so it only narrows the choice: which algorithm a key is used with is the key's own.
     fn keys_for(&self, header: &Header) -> impl Iterator<Item = (&TokenKey, &Validation)> {
-        self.config.keys.iter().zip(&self.validations).filter(|(key, _)| {
-            let may_be = |kid: &String| key.kid.as_ref().is_none_or(|own| own == kid);
-            key.algorithm == header.alg && header.kid.as_ref().is_none_or(may_be)
-        })
+        let keys = || self.config.keys.iter().zip(&self.validations);
+        let of_algorithm = |key: &TokenKey| key.algorithm == header.alg;
+        let exact = keys().filter(move |(key, _)| of_algorithm(key) && key.kid == header.kid);
+        let possible = keys().filter(move |(key, _)| {
+            of_algorithm(key)
+                && key.kid != header.kid
+                && (key.kid.is_none() || header.kid.is_none())
+        });
+        exact.chain(possible)
     }
 
     /// What is wrong if there is no key for a token with this header.
@@ -190,6 +205,17 @@ impl Tokens {
         }
         Ok(())
     }
+}
+
+/// The most keys that a token which names one may have to be tried with.
+fn tries(keys: &[TokenKey]) -> usize {
+    let alike = |key: &TokenKey| {
+        let fits = |other: &&TokenKey| {
+            other.algorithm == key.algorithm && (other.kid.is_none() || other.kid == key.kid)
+        };
+        keys.iter().filter(fits).count()
+    };
+    keys.iter().map(alike).max().unwrap_or(0)
 }
 
 fn signature_only(key: &TokenKey) -> Validation {

@@ -195,8 +195,15 @@ fn the_network_operator_comes_from_a_database_of_its_own() {
     assert_eq!(attributes(config.clone(), "192.0.2.1").value("asn"), Some(&b"64496"[..]));
     assert_eq!(attributes(config.clone(), "10.0.0.1").value("asn"), None);
     config.country.database = Some(operators);
-    let error = Identity::new(config).expect_err("the wrong database");
+    let error = Identity::new(config.clone()).expect_err("the wrong database");
     assert_eq!(error.part(), "country.database");
+    config.country.database = None;
+    for kind in ["GeoLite2-Country", "GeoLite2-City", "DBIP-Country-Lite"] {
+        let places = database(kind, &[("192.0.2.0/24", country("DE"))]);
+        config.country.asn_database = Some(places);
+        let error = Identity::new(config.clone()).expect_err("the wrong database");
+        assert_eq!(error.part(), "country.asn_database", "{kind}");
+    }
 }
 
 #[test]

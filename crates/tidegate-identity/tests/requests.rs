@@ -169,6 +169,30 @@ fn an_api_key_is_one_hash_wherever_it_stands_and_never_itself() {
 }
 
 #[test]
+fn api_keys_in_two_places_are_a_doubt_and_no_key() {
+    let mut config = IdentityConfig::new([1; 16]);
+    config.api_key = vec![
+        Source::header("x-api-key").expect("a header"),
+        Source::Bearer,
+        Source::Query("key".into()),
+    ];
+    let identity = compiled(config);
+    let of = |target: &[u8], lines: &[(&'static str, &[u8])]| {
+        let headers = headers(lines);
+        let out = attributes(&identity, &RequestParts::new(PROXY, b"GET", target, &headers));
+        (out.value("api_key").is_some(), out.doubts().api_key)
+    };
+    assert_eq!(of(b"/?key=a", &[("x-api-key", b"b")]), (false, true));
+    assert_eq!(of(b"/?key=a", &[("x-api-key", b"a")]), (false, true));
+    assert_eq!(of(b"/", &[("x-api-key", b"a"), ("authorization", b"Bearer b")]), (false, true));
+    assert_eq!(of(b"/", &[("x-api-key", b"a"), ("authorization", b"Bearerb")]), (false, true));
+    assert_eq!(of(b"/", &[("authorization", b"Bearer")]), (false, true));
+    assert_eq!(of(b"/?key=a", &[("x-api-key", b"")]), (true, false));
+    assert_eq!(of(b"/", &[("authorization", b"Bearer\tb")]), (true, false));
+    assert_eq!(of(b"/", &[("x-api-key", b"a"), ("authorization", b"Basic b")]), (true, false));
+}
+
+#[test]
 fn repeated_values_are_joined_and_said_to_be() {
     let mut config = IdentityConfig::new([1; 16]);
     config.extract = vec![Extract::named("tenant", Source::header("x-tenant").expect("a header"))];
@@ -227,6 +251,48 @@ fn a_request_is_read_from_the_headers_of_the_proxy() {
     assert_eq!(described(&nginx, Dialect::Either).as_deref(), Ok(expected));
 }
 
+/// What ingress-nginx sends, for a client that wrote this `Host`.
+fn ingress(host: &str) -> Vec<(&'static str, Vec<u8>)> {
+    vec![
+        ("host", b"limiter.internal".to_vec()),
+        ("x-forwarded-for", b"192.0.2.7".to_vec()),
+        ("x-original-method", b"POST".to_vec()),
+        ("x-original-url", format!("https://{host}/login?next=/").into_bytes()),
+    ]
+}
+
+fn described_by_ingress(
+    host: &str,
+    more: &[(&'static str, &[u8])],
+) -> Result<String, ForwardAuthError> {
+    let lines = ingress(host);
+    let lines = lines.iter().map(|(name, value)| (*name, value.as_slice()));
+    let lines: Vec<_> = lines.chain(more.iter().copied()).collect();
+    let either = described(&lines, Dialect::Either);
+    assert_eq!(described(&lines, Dialect::Original), either);
+    either
+}
+
+#[test]
+fn a_request_is_read_from_the_url_that_ingress_nginx_sends() {
+    let expected = "ip=192.0.2.7 method=POST host=api.example.com path=/login";
+    let of = described_by_ingress;
+    assert_eq!(of("API.example.com:443", &[]).as_deref(), Ok(expected));
+    // The proxy wrote the host in the URL, and nobody knows who wrote the other.
+    let own = [("x-original-host", &b"mine.example"[..])];
+    assert_eq!(of("API.example.com", &own).as_deref(), Ok(expected));
+    let own = [("x-original-uri", &b"/harmless"[..])];
+    assert_eq!(of("API.example.com", &own), Err(ForwardAuthError::BothTargets));
+}
+
+#[test]
+fn no_host_hides_the_path_in_a_url() {
+    for host in ["a?", "a#", "a?b", "u@a", ""] {
+        let found = described_by_ingress(host, &[]).expect("a request");
+        assert!(found.ends_with("method=POST path=/login"), "{host}: {found}");
+    }
+}
+
 #[test]
 fn a_client_cannot_describe_its_own_request() {
     let mut lines = TRAEFIK.to_vec();
@@ -251,7 +317,7 @@ fn a_proxy_that_describes_nothing_is_told_what_is_missing() {
 /// Every setting that looks at bytes of the request.
 fn everything(header: ForwardedHeader) -> Identity {
     let mut config = trusting(header);
-    let key = TokenKey::secret(&[7; 32]).expect("a key");
+    let key = TokenKey::secret(b"an example secret of 32 bytes...").expect("a key");
     let mut token = TokenConfig::new(vec![key]);
     token.claims.push(Claim::new("org", "org.id"));
     config.token = Some(token);

@@ -17,9 +17,9 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tidegate_core::{Span, Timestamp};
-use tidegate_identity::token::TOKEN_BYTES_MAX;
+use tidegate_identity::token::{KEYS_MAX, TOKEN_BYTES_MAX, TRIES_MAX};
 use tidegate_identity::{
-    Attributes, Claim, Identity, IdentityConfig, IdentityError, RequestParts, Source, Token,
+    Attributes, Claim, Fault, Identity, IdentityConfig, IdentityError, RequestParts, Source, Token,
     TokenConfig, TokenFault, TokenKey,
 };
 
@@ -176,6 +176,24 @@ fn unsigned_tokens_are_not_believed() {
     assert_eq!(outcome(vec![secret_key()], &token), refused(TokenFault::Signature));
 }
 
+/// The base64 of a PEM file.
+fn without_armour(pair: &Pair) -> String {
+    let lines = pair.public_pem.lines().filter(|line| !line.starts_with('-'));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_secret_has_more_than_one_byte_to_it() {
+    assert!(TokenKey::secret(&[0; 64]).is_err());
+    assert!(TokenKey::secret(&[b'x'; 32]).is_err());
+    let set = json!({"keys": [{"kty": "oct", "k": URL_SAFE_NO_PAD.encode([0; 64])}]});
+    assert!(TokenKey::set(set.to_string().as_bytes()).is_err());
+    // Random bytes in base64 or hexadecimal are what people use.
+    let random = STANDARD.encode(b"\x30\x82 begins as DER, and its length is not that of DER");
+    assert!(TokenKey::secret(random.as_bytes()).is_ok());
+    assert!(TokenKey::secret(b"0123456789abcdef0123456789abcdef").is_ok());
+}
+
 #[test]
 fn a_public_key_is_never_taken_for_a_secret() {
     // The well-known confusion: a token of HS256 whose secret is the text of the RSA public key.
@@ -194,6 +212,19 @@ fn a_public_key_is_never_taken_for_a_secret() {
         ec_der.expect("DER"),
         b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIexample someone@example".to_vec(),
         br#"{"kty": "RSA", "n": "0000000000000000000000", "e": "AQAB"}"#.to_vec(),
+        br#"[{"kty": "RSA", "n": "0000000000000000000000", "e": "AQAB"}]"#.to_vec(),
+        b"\xef\xbb\xbf{\"kty\": \"RSA\", \"n\": \"0000000000000000000000\", \"e\": \"AQAB\"}"
+            .to_vec(),
+        b"---- BEGIN SSH2 PUBLIC KEY ----\nAAAAC3NzaC1lZDI1NTE5\n---- END SSH2 PUBLIC KEY ----"
+            .to_vec(),
+        b"AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA".to_vec(),
+        without_armour(&RSA).into_bytes(),
+        without_armour(&EC).into_bytes(),
+        without_armour(&EC)
+            .replace('+', "-")
+            .replace('/', "_")
+            .replace(['=', '\n'], "")
+            .into_bytes(),
     ] {
         let error = TokenKey::secret(&file).expect_err("a public key is no secret");
         assert_eq!(error.part(), "token.keys");
@@ -224,6 +255,59 @@ fn a_key_id_chooses_among_keys() {
     assert_eq!(outcome(vec![pem_key(&RSA)], &by(&RSA, Some("any"))), believed());
 }
 
+/// Different keys of HS256.
+fn secrets(count: usize) -> Vec<TokenKey> {
+    let secret = |index| format!("some other secret of many bytes {index}");
+    (0..count).map(|index| TokenKey::secret(secret(index).as_bytes()).expect("a key")).collect()
+}
+
+#[test]
+fn the_key_that_a_token_names_is_tried_before_others() {
+    let mut keys = secrets(TRIES_MAX - 1);
+    keys.push(secret_key().with_kid("mine"));
+    let named =
+        signed(Algorithm::HS256, &EncodingKey::from_secret(SECRET), Some("mine"), &claims());
+    assert_eq!(outcome(keys.clone(), &named), believed());
+    assert_eq!(outcome(keys, &hs256(&claims())), believed());
+    // Any number of keys with ids of their own stand before it.
+    let others = secrets(KEYS_MAX - 1).into_iter().enumerate();
+    let mut keys: Vec<_> = others.map(|(index, key)| key.with_kid(index.to_string())).collect();
+    keys.push(secret_key());
+    assert_eq!(outcome(keys.clone(), &named), believed());
+    // The key without an id goes first on a token without one.
+    assert_eq!(outcome(keys, &hs256(&claims())), believed());
+}
+
+#[test]
+fn more_keys_that_nothing_tells_apart_than_are_tried_are_refused() {
+    let count = |keys| {
+        configured(TokenConfig::new(keys)).map(drop).map_err(|error| {
+            assert_eq!(error.part(), "token.keys");
+            error.fault().clone()
+        })
+    };
+    let too_many = Err(Fault::TooManyTries { count: TRIES_MAX + 1, max: TRIES_MAX });
+    assert_eq!(count(secrets(TRIES_MAX)), Ok(()));
+    assert_eq!(count(secrets(TRIES_MAX + 1)), too_many);
+    let mut keys = secrets(TRIES_MAX);
+    keys.push(secret_key().with_kid("mine"));
+    assert_eq!(count(keys), too_many);
+    let mut keys = secrets(TRIES_MAX);
+    keys.push(pem_key(&RSA).with_kid("of another algorithm"));
+    assert_eq!(count(keys), Ok(()));
+}
+
+#[test]
+fn a_token_with_a_claim_twice_is_malformed() {
+    let key = EncodingKey::from_secret(SECRET);
+    let head = URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256"}"#);
+    let body = format!(r#"{{"sub":"ann","sub":"bob","exp":{}}}"#, NOW + 300);
+    let message = format!("{head}.{}", URL_SAFE_NO_PAD.encode(body));
+    let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &key, Algorithm::HS256);
+    let token = format!("{message}.{}", signature.expect("a signature"));
+    assert_eq!(outcome(vec![secret_key()], &token), refused(TokenFault::Malformed));
+}
+
 #[test]
 fn keys_come_from_a_key_set() {
     let jwk = |pair: &Pair, kid: &str| {
@@ -235,12 +319,19 @@ fn keys_come_from_a_key_set() {
     encryption["use"] = json!("enc");
     let mut other_algorithm = jwk(&OTHER_RSA, "rsa");
     other_algorithm["alg"] = json!("PS256");
+    let mut signing_only = jwk(&OTHER_RSA, "rsa");
+    signing_only["key_ops"] = json!(["sign", "encrypt"]);
+    let mut verifying = jwk(&RSA, "rsa");
+    verifying["key_ops"] = json!(["verify"]);
     let set = json!({"keys": [
         encryption,
+        signing_only,
         other_algorithm,
         {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo", "kid": "ed"},
         {"kty": "new", "kid": "unknown type"},
-        jwk(&RSA, "rsa"),
+        {"kty": "EC", "crv": "secp256k1", "x": "AA", "y": "AA"},
+        {"kty": "RSA", "kid": "without numbers"},
+        verifying,
         jwk(&EC, "ec"),
         {"kty": "oct", "k": URL_SAFE_NO_PAD.encode(SECRET), "kid": "shared"},
     ]});
@@ -361,6 +452,32 @@ fn no_token_is_not_a_bad_token_and_two_are_none() {
     identity.attributes(&RequestParts::new(None, b"GET", b"/", &headers), now, &mut out);
     assert_eq!(out.token(), Token::Invalid(TokenFault::Repeated));
     assert_eq!(out.value("user"), None);
+}
+
+#[test]
+fn no_spelling_of_the_bearer_scheme_hides_a_token() {
+    let identity = configured(TokenConfig::new(vec![secret_key()])).expect("settings");
+    let token = hs256(&claims());
+    let of = |value: String| {
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", HeaderValue::from_str(&value).expect("a value"));
+        let mut out = Attributes::new();
+        let request = RequestParts::new(None, b"GET", b"/", &headers);
+        identity.attributes(&request, Timestamp::from_secs(NOW), &mut out);
+        out.token()
+    };
+    for between in [" ", "\t", "  ", " \t "] {
+        for scheme in ["Bearer", "bearer", "BEARER"] {
+            assert_eq!(of(format!("{scheme}{between}{token}")), Token::Valid, "{between:?}");
+        }
+    }
+    let malformed = Token::Invalid(TokenFault::Malformed);
+    for value in [format!("Bearer{token}"), format!("bearer:{token}"), format!("Bearer {token} x")]
+    {
+        assert_eq!(of(value), malformed);
+    }
+    assert_eq!(of("Bearer".into()), malformed);
+    assert_eq!(of("Basic YTpi".into()), Token::Absent);
 }
 
 #[test]

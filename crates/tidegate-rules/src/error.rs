@@ -73,6 +73,11 @@ pub enum LimitProblem {
         /// A word that is accepted there and spelled nearly so.
         suggestion: Option<&'static str>,
     },
+    /// A limit says who is counted, which is for its rule to say.
+    CountedBy {
+        /// Who is counted, as it is written.
+        names: String,
+    },
     /// Behind a period is something that does not belong to one.
     TextAfterPeriod,
     /// Something else stands where a time zone is expected, or a name that nobody knows.
@@ -181,6 +186,12 @@ impl LimitProblem {
                 "unexpected {place}{}: behind the count and period use burst, stepped, slots, \
                  per-slot, from-first-request, in, for, or one of {ALGORITHMS_ACCEPTED}",
                 Meant(*suggestion)
+            ),
+            Self::CountedBy { names } => write!(
+                f,
+                "{place} says who is counted: write `per: [{}]` in the rule, and here only a count \
+                 per period, such as `10/minute`",
+                escaped(names)
             ),
             Self::TextAfterPeriod => write!(
                 f,

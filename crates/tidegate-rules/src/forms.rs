@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_core::Span;
+
 use crate::diagnostic::{Problems, Report, quoted};
 use crate::lint;
 use crate::read::lacks_space;
@@ -18,6 +20,17 @@ mod short;
 
 /// The most rules that are in force together.
 pub const RULES_MAX: usize = 1_000_000;
+
+/// The periods that the short form and Envoy's know; months have 30 days there and years 365.
+const UNITS: [(&str, Span); 7] = [
+    ("second", Span::SECOND),
+    ("minute", Span::MINUTE),
+    ("hour", Span::HOUR),
+    ("day", Span::DAY),
+    ("week", Span::from_secs(7 * 86_400)),
+    ("month", Span::from_secs(30 * 86_400)),
+    ("year", Span::from_secs(365 * 86_400)),
+];
 
 /// What may differ from one reader of rules to the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

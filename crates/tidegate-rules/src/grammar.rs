@@ -24,6 +24,15 @@ const CLAUSES: [(&str, Field); 7] = [
     ("for", Field::ExpiresAfter),
 ];
 
+/// What the count may be said to be a count of.
+const COUNTED: [&str; 6] = ["request", "requests", "call", "calls", "hit", "hits"];
+
+/// What people would write behind `per` in place of a period, to say who is counted.
+const WHO: [&str; 12] = [
+    "ip", "user", "client", "key", "host", "path", "country", "tenant", "account", "email",
+    "customer", "device",
+];
+
 /// A text on its way to a limit.
 pub(crate) struct Parser<'a> {
     text: &'a str,
@@ -79,17 +88,40 @@ impl<'a> Parser<'a> {
         let start = self.tokens.peek().range.start;
         let count = self.count(Field::Count)?;
         self.fields.push((Field::Count, start..self.tokens.at()));
+        self.skip_counted();
         if self.at_once() {
             return Ok(Amount::AtOnce(count));
         }
+        let separator = self.tokens.peek();
         self.separator()?;
         let period_start = self.tokens.peek().range.start;
+        let who = self.tokens.peek();
+        if WHO.contains(&self.tokens.text(&who).to_lowercase().as_str()) {
+            return Err(self.counted_by(&separator));
+        }
         let period = self.period()?;
         let end = self.tokens.at();
         self.fields.extend([(Field::Period, period_start..end), (Field::Rate, start..end)]);
         Rate::new(count, period)
             .map(Amount::Rate)
             .map_err(|error| self.error_in(Field::of(error), LimitProblem::Limit(error)))
+    }
+
+    /// Reads on behind the word in `10 requests per minute`, which says nothing.
+    fn skip_counted(&mut self) {
+        let mut ahead = self.tokens;
+        if ahead.take_word().is_some_and(|word| COUNTED.contains(&word.as_str())) {
+            self.tokens = ahead;
+        }
+    }
+
+    /// An error about who is counted, which was said from `start` on and is not for a limit to say.
+    fn counted_by(&mut self, start: &Token) -> ParseLimitError {
+        let who = self.tokens.take_chunk();
+        let is_mark = |c: char| matches!(c, '[' | ']' | ',' | ';' | '.');
+        let names = self.tokens.text(&who).trim_matches(is_mark).to_owned();
+        let range = start.range.start..who.range.end;
+        self.error(&range, LimitProblem::CountedBy { names })
     }
 
     /// Reads on if the next words say that the count is one of so many at once.
@@ -121,6 +153,9 @@ impl<'a> Parser<'a> {
         let Some(word) = self.tokens.take_word() else {
             return Err(self.unexpected(token));
         };
+        if word == "per" {
+            return Err(self.per_again(token));
+        }
         let algorithm = Algorithm::from_name(&word);
         let clause = CLAUSES.iter().find(|(name, _)| *name == word).map(|&(_, field)| field);
         let Some(field) = clause.or(algorithm.map(|_| Field::Algorithm)) else {
@@ -143,6 +178,19 @@ impl<'a> Parser<'a> {
         }
         self.fields.push((field, token.range.start..self.tokens.at()));
         Ok(())
+    }
+
+    /// `per` behind a rate: who is counted, or another period.
+    fn per_again(&mut self, per: &Token) -> ParseLimitError {
+        let next = self.tokens.peek();
+        match next.kind {
+            Kind::Word if unit::find(self.tokens.text(&next)).is_ok() => {
+                let field = Field::Period;
+                self.error(&per.range, LimitProblem::Repeated { field })
+            }
+            Kind::Word | Kind::Other => self.counted_by(per),
+            Kind::Number | Kind::Slash | Kind::Minus | Kind::End => self.unexpected(per),
+        }
     }
 
     fn unexpected(&self, token: &Token) -> ParseLimitError {
@@ -208,6 +256,7 @@ impl<'a> Parser<'a> {
     /// A rate whose count is a fraction, in whole numbers, if a period follows.
     fn whole_rate(&self, fraction: Fraction, factor: u64) -> Option<String> {
         let mut ahead = Self { tokens: self.tokens, ..Self::new(self.text) };
+        ahead.skip_counted();
         ahead.separator().ok()?;
         fraction.as_rate(factor, ahead.period().ok()?)
     }

@@ -31,6 +31,7 @@ use smallvec::SmallVec;
 pub(crate) use names::AttributeId;
 pub(crate) use view::View;
 
+pub(crate) use crate::attribute::ATTRIBUTES_MAX;
 use crate::attribute::Attribute;
 use crate::rule::{Condition, Rule};
 use check::Check;
@@ -38,9 +39,6 @@ use checks::Checks;
 use compiler::Compiler;
 use names::Names;
 use node::Node;
-
-/// The most attributes of a request that are looked at.
-pub(crate) const ATTRIBUTES_MAX: usize = 32;
 
 /// The rules that match: their numbers, in the order of the files, each once.
 pub(crate) type Found = SmallVec<[u32; 16]>;

@@ -122,7 +122,7 @@ fn whole(text: &str) -> Result<u64, String> {
     let is_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     if !is_digits || text.starts_with('_') || text.ends_with('_') {
         let is_negative = text.starts_with('-');
-        let help = if is_negative { "use 0 or more" } else { DIGITS_HELP };
+        let help = if is_negative { "use 1 or more" } else { DIGITS_HELP };
         return Err(help.to_owned());
     }
     if digits.len() > 1 && digits.starts_with('0') {
@@ -148,6 +148,21 @@ pub(crate) fn boolean(node: &Node, what: &str, problems: &mut Problems) -> Optio
     };
     let message = format!("{} must be `true` or `false`, not {}", named(what), quoted(text));
     problems.error(node.place, message).help = Some(help.to_owned());
+    None
+}
+
+/// The items of a list of what cannot be said in a word, such as `rules`.
+pub(crate) fn list_of<'n>(
+    node: &'n Node,
+    what: &str,
+    problems: &mut Problems,
+) -> Option<&'n [Node]> {
+    let Value::Scalar(scalar) = &node.value else {
+        return list(node, what, problems);
+    };
+    let message = format!("{} must be a list, not {}", named(what), quoted(&scalar.text));
+    let help = format!("write a list of {what}, and begin each with `- `");
+    problems.error(node.place, message).help = Some(help);
     None
 }
 
@@ -284,7 +299,7 @@ mod tests {
             ("'10'", Err("remove the quotes: `10`")),
             ("010", Err("remove the zeros before it: `10`")),
             ("00", Err("remove the zeros before it: `0`")),
-            ("-5", Err("use 0 or more")),
+            ("-5", Err("use 1 or more")),
             ("1e3", Err("write it in digits, such as `1000` or `1_000`")),
             ("0x10", Err("write it in digits, such as `1000` or `1_000`")),
             ("1.5", Err("write it in digits, such as `1000` or `1_000`")),
@@ -322,6 +337,10 @@ mod tests {
         let (is_list, said) = run("a", |node, problems| list(node, "per", problems).is_some());
         assert!(!is_list);
         assert_eq!(said, ["`per` must be a list, not `a`; write `[a]`"]);
+
+        let (_, said) = run("5", |node, problems| list_of(node, "rules", problems).is_some());
+        let help = "write a list of rules, and begin each with `- `";
+        assert_eq!(said, [format!("`rules` must be a list, not `5`; {help}")]);
 
         let read = |node: &Node, problems: &mut Problems| word(node, "count", &words, problems);
         assert_eq!(run("ON_RESPONSE", read).0, Some(2));

@@ -24,6 +24,13 @@ pub(crate) fn closest<'c>(
         .map(|(_, candidate)| candidate)
 }
 
+/// Whether one slip at most makes `candidate` into `word`.
+pub(crate) fn is_one_slip(word: &str, candidate: &str) -> bool {
+    let letters: Vec<char> = word.chars().take(WORD_CHARS_MAX + 1).collect();
+    letters.len() <= WORD_CHARS_MAX
+        && edit_distance(&letters, &candidate.chars().collect::<Vec<_>>()) <= 1
+}
+
 /// How many slips make `candidate` into `word`; `None` where that is too many.
 fn slips(word: &[char], candidate: &str) -> Option<usize> {
     let letters: Vec<char> = candidate.chars().collect();

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! limit   = amount clause*
-//! amount  = count ("/" | "per") period  |  count ("at once" | "concurrent")
+//! amount  = count [counted] ("/" | "per") period  |  count [counted] ("at once" | "concurrent")
+//! counted = "requests" | "calls" | "hits"
 //! period  = unit  |  (number unit)+
 //! count   = number ["k" | "M"]
 //! clause  = "burst" count  |  algorithm  |  "stepped"  |  "from-first-request"
@@ -12,6 +13,7 @@
 //! | text | what it is |
 //! | --- | --- |
 //! | `10/s`, `10 / sec`, `10 per second` | ten per second: a token bucket that holds ten |
+//! | `10 requests per second`, `10 calls/s`, `1 hit per second` | what is counted may be said |
 //! | `100 per minute`, `300 per 3h`, `10/100ms`, `5 per 1m30s` | the period may have a number, or several |
 //! | `1_000/min`, `10k/s`, `2M/hour` | `_` between digits; `k` and `M` right behind them |
 //! | `20/s burst 50` | a bucket that holds fifty |

@@ -93,7 +93,7 @@ pub(crate) fn documents(source: &Source, index: u32, problems: &mut Problems) ->
 }
 
 const EMPTY_HELP: &str =
-    "write `domain: NAME` and below it `rules:` with a list of rules, or remove the file";
+    "write `domain: NAME` and below it `rules:` with a list of rules, or leave it out";
 
 /// The rest of a text, from the beginning of a document on.
 struct Chunk<'t> {

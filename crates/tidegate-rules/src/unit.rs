@@ -53,8 +53,16 @@ pub(crate) fn find(word: &str) -> Result<&'static Unit, LimitProblem> {
     UNITS.iter().find(|unit| unit.is_spelled(&lower)).ok_or_else(|| {
         let closest = |word| spelling::closest(word, UNITS.iter().flat_map(Unit::spellings));
         let suggestion = closest(&lower).or_else(|| closest(lower.strip_suffix('s')?));
+        let suggestion = suggestion.or_else(|| begun_like(&lower));
         LimitProblem::UnknownUnit { suggestion }
     })
+}
+
+/// The unit whose name begins like `lower`, which is what is left of a word that was only heard.
+fn begun_like(lower: &str) -> Option<&'static str> {
+    const LETTERS: usize = 3;
+    let begin = lower.get(..LETTERS)?;
+    UNITS.iter().map(|unit| unit.name).find(|name| name.starts_with(begin))
 }
 
 impl Unit {

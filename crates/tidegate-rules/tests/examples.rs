@@ -44,6 +44,10 @@ fn a_rate_is_a_token_bucket_that_holds_its_count() {
         ("5 per 1m30s", 5, secs(90)),
         ("5 per 1 h 30 min", 5, secs(5_400)),
         ("007/s", 7, Span::SECOND),
+        ("10 requests per minute", 10, Span::MINUTE),
+        ("1 request/s", 1, Span::SECOND),
+        ("10k Calls / 3h", 10_000, secs(10_800)),
+        ("5 hits per day", 5, Span::DAY),
     ] {
         assert_eq!(parse_limit(text), Ok(bucket(count, period, count)), "{text:?}");
     }

@@ -8,7 +8,9 @@ const CLAUSES: &str = "behind the count and period use burst, stepped, slots, pe
     from-first-request, in, for, or one of token-bucket, leaky-bucket, fixed-window, sliding-window, \
     sliding-slots or sliding-log";
 
-/// `UNITS`, `RATE` and `CLAUSES` stand for the ends of sentences above.
+const WHO: &str = "in the rule, and here only a count per period, such as `10/minute`";
+
+/// `UNITS`, `RATE`, `CLAUSES` and `WHO` stand for the ends of sentences above.
 const LIMITS: &[(&str, &str)] = &[
     // No text, no number.
     ("", "the limit is empty: RATE"),
@@ -116,7 +118,17 @@ const LIMITS: &[(&str, &str)] = &[
     ("10 s", "expected `/` or `per`, found `s` at column 4: RATE, or `5 at once`"),
     ("10 at noon", "expected `/` or `per`, found `at` at column 4: RATE, or `5 at once`"),
     ("1__0/s", "expected `/` or `per`, found `_` at column 2: RATE, or `5 at once`"),
-    ("10 requests/s", "expected `/` or `per`, found `requests` at column 4: RATE, or `5 at once`"),
+    ("10 apples/s", "expected `/` or `per`, found `apples` at column 4: RATE, or `5 at once`"),
+    ("10 requests", "expected `/` or `per`, found the end at column 12: RATE, or `5 at once`"),
+    ("10 calls hits/s", "expected `/` or `per`, found `hits` at column 10: RATE, or `5 at once`"),
+    ("0.5 requests/s", "fraction `0.5` at column 1: use whole numbers, here `1 per 2s`"),
+    // Who is counted.
+    ("10/min per ip", "`per ip` at column 8 says who is counted: write `per: [ip]` WHO"),
+    ("10/min per x-id", "`per x-id` at column 8 says who is counted: write `per: [x-id]` WHO"),
+    ("9/s per [ip, user]", "`per [ip,` at column 5 says who is counted: write `per: [ip]` WHO"),
+    ("10 per user", "`per user` at column 4 says who is counted: write `per: [user]` WHO"),
+    ("10/min per minute", "`per` at column 8 says the period again: say it once"),
+    ("10/min per 5", "unexpected `per` at column 8 (did you mean `per-slot`?): CLAUSES"),
     // The period.
     ("10/", "expected a unit of time, found the end at column 4: UNITS"),
     ("10 per 3", "expected a unit of time, found the end at column 9: UNITS"),
@@ -125,6 +137,8 @@ const LIMITS: &[(&str, &str)] = &[
     ("10 /fortnight", "unknown unit `fortnight` at column 5: UNITS"),
     ("10/minuet", "unknown unit `minuet` at column 4 (did you mean `minute`?): UNITS"),
     ("10/2 horus", "unknown unit `horus` at column 6 (did you mean `hour`?): UNITS"),
+    ("10/minit", "unknown unit `minit` at column 4 (did you mean `minute`?): UNITS"),
+    ("10/secnods", "unknown unit `secnods` at column 4 (did you mean `second`?): UNITS"),
     ("10/ns", "unknown unit `ns` at column 4: UNITS"),
     ("10/M", "ambiguous unit `M` at column 4: use min for minutes or month for months"),
     // Behind the rate.
@@ -209,8 +223,11 @@ const LIMITS: &[(&str, &str)] = &[
 #[test]
 fn a_bad_limit_is_told_what_is_wrong_where_and_what_is_accepted() {
     for (text, message) in LIMITS {
-        let message =
-            message.replace("UNITS", UNITS).replace("RATE", RATE).replace("CLAUSES", CLAUSES);
+        let message = message
+            .replace("UNITS", UNITS)
+            .replace("WHO", WHO)
+            .replace("RATE", RATE)
+            .replace("CLAUSES", CLAUSES);
         match parse_limit(text) {
             Ok(limit) => panic!("{text:?} was accepted: {limit:?}"),
             Err(error) => assert_eq!(error.to_string(), message, "{text:?}"),

@@ -1,9 +1,12 @@
 //! Claims that become attributes.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::config::VALUE_BYTES_MAX;
 use crate::fingerprint::Fingerprint;
+
+/// How many digits a broken number may have. So many survive being read.
+const DECIMALS_MAX: usize = 15;
 
 /// A claim of a token that becomes an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +24,8 @@ impl Claim {
         Self { name: name.into(), path: path.into() }
     }
 
-    /// Appends the claim as text; says `false` where there is none, or one that is no text, number or
-    /// truth value.
+    /// Appends the claim as text; says `false` where there is none, or one that is no text, truth value or
+    /// number of at most 64 bits.
     pub(super) fn write(
         &self,
         claims: &Map<String, Value>,
@@ -32,13 +35,26 @@ impl Claim {
         let start = out.len();
         match find(claims, &self.path) {
             Some(Value::String(text)) => out.extend_from_slice(text.as_bytes()),
-            Some(Value::Number(number)) => out.extend_from_slice(number.to_string().as_bytes()),
+            Some(Value::Number(number)) => match exact(number) {
+                Some(text) => out.extend_from_slice(text.as_bytes()),
+                None => return false,
+            },
             Some(Value::Bool(yes)) => out.extend_from_slice(if *yes { b"true" } else { b"false" }),
             Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => return false,
         }
         fingerprint.shorten(out, start, VALUE_BYTES_MAX);
         true
     }
+}
+
+/// A number as text, where the number at hand is the one in the token. What does not fit into 64 bits was rounded when
+/// it was read, and two users with long numbers would become one.
+fn exact(number: &Number) -> Option<String> {
+    let text = number.to_string();
+    let is_whole = number.is_i64() || number.is_u64();
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    let is_short = digits <= DECIMALS_MAX && !text.contains(['e', 'E']);
+    (is_whole || is_short).then_some(text)
 }
 
 /// The value at a path. At every level the longest name that exists is meant: `a.b` before `a` with a
@@ -90,6 +106,30 @@ mod tests {
     fn what_is_no_text_gives_no_attribute() {
         for path in ["roles", "roles.0", "org", "nothing", "missing", "sub.x", "org.", ".", ""] {
             assert_eq!(text(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_were_rounded_give_no_attribute() {
+        let of = |number: &str| {
+            let claims: Value = serde_json::from_str(&format!("{{\"id\": {number}}}")).unwrap();
+            let mut out = Vec::new();
+            let fingerprint = Fingerprint::new(&[1; 16]);
+            let claims = claims.as_object().unwrap();
+            Claim::new("a", "id").write(claims, &fingerprint, &mut out).then_some(out)
+        };
+        for fits in ["18446744073709551615", "-9223372036854775808", "2.5"] {
+            assert_eq!(of(fits).as_deref(), Some(fits.as_bytes()), "{fits}");
+        }
+        for rounded in [
+            "18446744073709551616",
+            "-9223372036854775809",
+            "123456789012345678901234567890",
+            "1e300",
+            "9007199254740993.0",
+            "0.1234567890123456789",
+        ] {
+            assert_eq!(of(rounded), None, "{rounded}");
         }
     }
 

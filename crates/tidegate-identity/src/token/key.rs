@@ -1,10 +1,11 @@
 //! The keys that tokens are verified with: each with the one algorithm that it is used for.
 
 use jsonwebtoken::jwk::{
-    AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyAlgorithm, PublicKeyUse,
+    AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyAlgorithm, KeyOperations, PublicKeyUse,
 };
 use jsonwebtoken::{Algorithm, DecodingKey};
 
+use super::key_file::{self, contains};
 use crate::error::{Fault, IdentityError};
 
 /// How many keys there may be.
@@ -34,15 +35,11 @@ pub struct TokenKey {
 impl TokenKey {
     /// A secret that the issuer shares, for HS256. All bytes count, a line break at the end too.
     ///
-    /// Public keys are refused. A verifier that takes one for a secret accepts tokens that anybody can make.
+    /// What looks like a public key, in a file of any common format, is refused: a verifier that takes one for a
+    /// secret accepts tokens that anybody can make. So is one byte over and over.
     pub fn secret(secret: &[u8]) -> Result<Self, IdentityError> {
-        let fail = |why| Err(IdentityError::new("token.keys", Fault::Key(why)));
-        if looks_like_a_public_key(secret) {
-            return fail("this is a key file, not a secret: load it as PEM or as a key set");
-        }
-        if secret.len() < TOKEN_SECRET_BYTES_MIN {
-            return fail(SHORT_SECRET);
-        }
+        let fail = |why| IdentityError::new("token.keys", Fault::Key(why));
+        check_secret(secret).map_err(fail)?;
         Ok(Self::new(Algorithm::HS256, DecodingKey::from_secret(secret)))
     }
 
@@ -51,7 +48,12 @@ impl TokenKey {
         public_key(file).map_err(|why| IdentityError::new("token.keys", Fault::Key(why)))
     }
 
-    /// The keys of a JSON web key set that are for HS256, RS256 or ES256 signatures. The others are left out.
+    /// The keys of a JSON web key set that are for HS256, RS256 or ES256 signatures.
+    ///
+    /// Left out are keys of other types and curves, those that lack a part which their type needs, and those whose
+    /// `use` is not `sig`, whose `alg` is another, or whose `key_ops` does not hold `verify`. A key that is left and is
+    /// too short, or whose numbers are not in base64url, makes the whole set an error; so does a part that is no text
+    /// where it has to be one.
     pub fn set(document: &[u8]) -> Result<Vec<Self>, IdentityError> {
         let fail = |fault| IdentityError::new("token.keys", fault);
         let set: JwkSet = serde_json::from_slice(document)
@@ -90,22 +92,17 @@ impl std::fmt::Debug for TokenKey {
     }
 }
 
-/// PEM, the formats of SSH, DER (a sequence that fills the file), or a JSON web key.
-fn looks_like_a_public_key(secret: &[u8]) -> bool {
-    let text = secret.trim_ascii_start();
-    let ssh = [&b"ssh-"[..], b"ecdsa-sha2-", b"sk-ssh-"];
-    let der = matches!(secret, [0x30, 0x82, high, low, ..]
-        if usize::from(u16::from_be_bytes([*high, *low])) + 4 == secret.len())
-        || matches!(secret, [0x30, length @ 0x20..=0x7f, ..] if usize::from(*length) + 2 == secret.len())
-        || matches!(secret, [0x30, 0x81, length, ..] if usize::from(*length) + 3 == secret.len());
-    contains(secret, b"-----BEGIN")
-        || ssh.iter().any(|prefix| text.starts_with(prefix))
-        || der
-        || (text.starts_with(b"{") && contains(text, b"\"kty\""))
-}
-
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
+fn check_secret(secret: &[u8]) -> Result<(), &'static str> {
+    if key_file::looks_like_one(secret) {
+        return Err("this is a key file, not a secret: load it as PEM or as a key set");
+    }
+    if secret.len() < TOKEN_SECRET_BYTES_MIN {
+        return Err(SHORT_SECRET);
+    }
+    if secret.iter().all(|byte| *byte == secret[0]) {
+        return Err("this secret is one byte over and over: use 32 random bytes or more");
+    }
+    Ok(())
 }
 
 fn public_key(file: &[u8]) -> Result<TokenKey, &'static str> {
@@ -148,7 +145,10 @@ fn of_set(jwk: &Jwk) -> Result<Option<TokenKey>, &'static str> {
         .public_key_use
         .as_ref()
         .is_none_or(|purpose| *purpose == PublicKeyUse::Signature);
-    if !for_signatures || jwk.common.key_algorithm.is_some_and(|named| named != own) {
+    let operations = jwk.common.key_operations.as_ref();
+    let may_verify = operations.is_none_or(|list| list.contains(&KeyOperations::Verify));
+    if !for_signatures || !may_verify || jwk.common.key_algorithm.is_some_and(|named| named != own)
+    {
         return Ok(None);
     }
     let key = DecodingKey::from_jwk(jwk).map_err(|_| "a number of this key is not in base64url")?;
@@ -161,8 +161,8 @@ fn of_set(jwk: &Jwk) -> Result<Option<TokenKey>, &'static str> {
         AlgorithmParameters::EllipticCurve(_) => on_p256(key)?,
         _ => {
             let secret = key.try_get_as_bytes().map_err(|_| SHORT_SECRET)?;
-            let long_enough = secret.len() >= TOKEN_SECRET_BYTES_MIN;
-            long_enough.then(|| TokenKey::new(Algorithm::HS256, key)).ok_or(SHORT_SECRET)?
+            check_secret(secret)?;
+            TokenKey::new(Algorithm::HS256, key)
         }
     };
     Ok(Some(TokenKey { kid: jwk.common.key_id.clone(), ..key }))

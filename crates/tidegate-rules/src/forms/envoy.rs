@@ -23,7 +23,7 @@ use super::{Draft, Spelling};
 use crate::descriptor::push_level;
 use crate::diagnostic::{Problems, quoted};
 use crate::glob::Glob;
-use crate::read::{Fields, boolean, list, text};
+use crate::read::{Fields, boolean, list_of, text};
 use crate::rule::{Descriptor, DescriptorTraits, DescriptorValue, Mode, Rule};
 use crate::source::Place;
 use crate::tree::{Node, Value};
@@ -134,7 +134,7 @@ impl Reader<'_> {
         node: Option<&Node>,
         mut seen: BTreeMap<String, Place>,
     ) -> Vec<Descriptor> {
-        let items = node.and_then(|node| list(node, "descriptors", self.problems));
+        let items = node.and_then(|node| list_of(node, "descriptors", self.problems));
         let mut levels = Vec::new();
         for item in items.unwrap_or_default() {
             let Some(level) = self.level(item) else {

@@ -28,7 +28,7 @@ pub(crate) fn read(document: &Node, draft: &mut Draft, problems: &mut Problems) 
     let domain = fields.require("domain", problems);
     let name = domain.and_then(|node| Some((read::text(node, "domain", problems)?, node.place)));
     let rules = fields.require("rules", problems);
-    let nodes = rules.and_then(|node| read::list(node, "rules", problems)).unwrap_or_default();
+    let nodes = rules.and_then(|node| read::list_of(node, "rules", problems)).unwrap_or_default();
     fields.finish(problems);
     // The rules are read even where their domain is unusable, so that all mistakes show at once.
     let rules: Vec<Rule> = nodes.iter().filter_map(|node| rule(node, problems)).collect();

@@ -9,25 +9,14 @@
 //! It can say nothing else: whoever needs more writes `rules`.
 
 use tidegate_core::fixed_window::Windows;
-use tidegate_core::{FixedWindow, Limit, Span};
+use tidegate_core::{FixedWindow, Limit};
 
-use super::{Draft, Spelling};
+use super::{Draft, Spelling, UNITS};
 use crate::canonical::describe;
 use crate::diagnostic::Problems;
 use crate::read::{Fields, number, text, word};
 use crate::rule::{Quota, Rule, RuleLimit};
 use crate::tree::Node;
-
-/// The periods that it knows.
-const UNITS: [(&str, Span); 7] = [
-    ("second", Span::SECOND),
-    ("minute", Span::MINUTE),
-    ("hour", Span::HOUR),
-    ("day", Span::DAY),
-    ("week", Span::from_secs(7 * 86_400)),
-    ("month", Span::from_secs(30 * 86_400)),
-    ("year", Span::from_secs(365 * 86_400)),
-];
 
 /// Adds the rule of a document in this form.
 pub(crate) fn read(document: &Node, draft: &mut Draft, problems: &mut Problems) {

@@ -64,7 +64,7 @@ fn all_mistakes_of_all_files_are_reported_in_order() {
         [
             "1.yaml:1:9 `domain` is empty; write the name that requests give, such as `api`",
             "1.yaml:3:14 unknown field `unti`; did you mean `unit`?",
-            "1.yaml:3:35 `requests` must be a whole number, not `-1`; use 0 or more",
+            "1.yaml:3:35 `requests` must be a whole number, not `-1`; use 1 or more",
             "1.yaml:5:1 `domain` is missing; add `domain: …`",
             "1.yaml:6:13 `rate_limit` must be a mapping, not text; write `key: value` lines",
             "2.yaml:2:6 `key` must be text, not a list; write a single value",

@@ -86,6 +86,11 @@ pub(super) fn report(
             None => (format!("this is not YAML: {info}"), KEY_HELP),
         };
         let is_of_brackets = help == BRACKETS_HELP;
+        if is_of_brackets && let Some(value) = braced_before(chunk.text, marker) {
+            let help = format!("put quotes around a value with braces in it: \"{value}\"");
+            problems.error(place, message).help = Some(help);
+            return Stop::At { line: stopped.line };
+        }
         match is_of_brackets.then(|| unclosed_before(chunk.text, marker, builder)).flatten() {
             Some((bracket, place)) => {
                 problems.error(place, format!("this `{bracket}` is not closed")).help =
@@ -95,6 +100,26 @@ pub(super) fn report(
         }
     }
     Stop::At { line: stopped.line }
+}
+
+/// How long a value may be that is repeated in a help.
+const VALUE_CHARS_MAX: usize = 80;
+
+/// The first value without quotes in the line of `marker` that has a `{` in it, such as
+/// `/orders/{id}`. Between braces YAML takes that for the beginning of a mapping.
+fn braced_before(text: &str, marker: Marker) -> Option<&str> {
+    let line_start = text[..byte_of(text, marker)].rfind(is_break).map_or(0, |at| at + 1);
+    let line = text[line_start..].split(is_break).next()?;
+    let is_between = |c: char| c.is_whitespace() || matches!(c, ',' | '[');
+    let mut values = line.split(is_between).filter_map(|word| {
+        // What braces open or close around the word does not belong to it.
+        let word = word.trim_start_matches('{');
+        let last = word.rfind('{').filter(|&at| at > 0 && !word[..at].ends_with(':'))?;
+        let end = last + word[last..].find('}')? + 1;
+        let rest = word[end..].find(['}', ']']).map_or(word.len(), |at| end + at);
+        Some(&word[..rest]).filter(|value| !value.contains(['"', '\'']))
+    });
+    values.find(|value| value.chars().count() <= VALUE_CHARS_MAX)
 }
 
 /// A bracket that is open at `marker`, and was opened in a line before it.

@@ -47,6 +47,15 @@ fn message_of(text: impl AsRef<[u8]>) -> String {
     messages.concat()
 }
 
+/// What the first message about a text says to do.
+fn help_of(text: &str) -> String {
+    let mut problems = Problems::default();
+    documents(&Source::new("x", text), 0, &mut problems);
+    let report = problems.into_report(&[]);
+    let help = report.iter().next().and_then(|(_, diagnostic)| diagnostic.help.clone());
+    help.unwrap_or_default()
+}
+
 #[test]
 fn scalars_keep_their_text_and_whether_they_had_quotes() {
     assert_eq!(
@@ -188,6 +197,22 @@ fn broken_yaml_is_explained_where_it_is_broken() {
         ("a: b\nc\n\n# d\n", "2:1+1 this is neither `key: value` nor indented like its neighbours"),
     ] {
         assert_eq!(message_of(text), message, "{text:?}");
+    }
+}
+
+#[test]
+fn a_value_with_braces_is_told_to_have_quotes() {
+    for (text, value) in [
+        ("a: { path: /orders/{id} }", "/orders/{id}"),
+        ("a: {path: /orders/{id}}", "/orders/{id}"),
+        ("a: { b: c, path: /a/{b}/c/{d}/e }\ne: f", "/a/{b}/c/{d}/e"),
+        ("a: [/x/{id}, b]", "/x/{id}"),
+    ] {
+        let help = format!("put quotes around a value with braces in it: \"{value}\"");
+        assert_eq!(help_of(text), help, "{text:?}");
+    }
+    for text in ["a: { b: {c: d}", "a: [ {b: c} {d: e} ]", "a: { b: '/x/{id}' c }"] {
+        assert!(!help_of(text).contains("quotes around a value"), "{text:?}");
     }
 }
 

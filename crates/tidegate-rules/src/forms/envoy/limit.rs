@@ -6,6 +6,7 @@ use tidegate_core::{FixedWindow, LimitError, Span};
 use super::{Home, finish};
 use crate::canonical::describe;
 use crate::diagnostic::{Problems, quoted};
+use crate::forms::UNITS;
 use crate::read::{Fields, boolean, list, number, text, word};
 use crate::rule::{Quota, RuleLimit};
 use crate::source::Place;
@@ -20,17 +21,6 @@ pub(super) struct Limit {
     pub(super) shown_as: Option<String>,
     pub(super) replaces: Vec<String>,
 }
-
-/// The periods that the format knows; its months have 30 days and its years 365.
-const UNITS: [(&str, Span); 7] = [
-    ("second", Span::SECOND),
-    ("minute", Span::MINUTE),
-    ("hour", Span::HOUR),
-    ("day", Span::DAY),
-    ("week", Span::from_secs(7 * 86_400)),
-    ("month", Span::from_secs(30 * 86_400)),
-    ("year", Span::from_secs(365 * 86_400)),
-];
 
 /// The largest number that the format has room for.
 const NUMBER_MAX: u64 = u32::MAX as u64;

@@ -12,6 +12,7 @@ use crate::path::{PathTemplate, normalise};
 use crate::read::{self, Fields};
 use crate::rule::{Condition, Test};
 use crate::source::Place;
+use crate::spelling::is_one_slip;
 use crate::tree::{Key, Node, Value};
 
 /// The conditions, and whether paths are compared without regard to case.
@@ -26,10 +27,32 @@ pub(super) fn read(node: &Node, problems: &mut Problems) -> (Vec<Condition>, boo
         if key.text == "ignore_case" {
             ignore_case = read::boolean(node, "ignore_case", problems).unwrap_or_default();
         } else if names::is_attribute(&key.text, key.place, problems) {
+            warn_of_slip(key, problems);
             conditions.extend(condition(key, node, problems));
         }
     }
     (conditions, ignore_case)
+}
+
+/// The attributes that every request over HTTP has, or that most rules are about.
+const USUAL: [&str; 6] = ["method", "path", "host", "ip", "user", "country"];
+
+/// Any name may be that of an attribute, but one that is nearly a usual one is probably a slip, and
+/// the rule would never match.
+fn warn_of_slip(key: &Key, problems: &mut Problems) {
+    let name = key.text.to_ascii_lowercase();
+    if USUAL.contains(&key.text.as_str()) {
+        return;
+    }
+    // Two letters are one slip away from too much: `id` is no slip.
+    let is_slip = |usual: &&str| match usual.len() {
+        0..=2 => name == *usual || name.strip_suffix('s') == Some(usual),
+        _ => is_one_slip(&name, usual),
+    };
+    if let Some(usual) = USUAL.into_iter().find(is_slip) {
+        let message = format!("{} is an attribute of its own", quoted(&key.text));
+        problems.warning(key.place, message).help = Some(format!("did you mean `{usual}`?"));
+    }
 }
 
 fn condition(key: &Key, node: &Node, problems: &mut Problems) -> Option<Condition> {
@@ -218,13 +241,12 @@ impl Attribute<'_> {
             "ip" => network(node, problems).map(Test::Cidr),
             "method" => {
                 let method = read::text(node, self.name, problems)?;
-                if method.bytes().any(|byte| byte.is_ascii_lowercase()) {
-                    let message = format!("{} is not a method", quoted(&method));
-                    let help = format!("did you mean `{}`?", method.to_ascii_uppercase());
-                    problems.error(node.place, message).help = Some(help);
-                    return None;
-                }
-                Some(Test::Exact(method))
+                let Some(help) = method_meant(&method) else {
+                    return Some(Test::Exact(method));
+                };
+                let message = format!("{} is not a method", quoted(&method));
+                problems.error(node.place, message).help = Some(help);
+                None
             }
             "path" => {
                 let path = read::text(node, self.name, problems)?;
@@ -244,8 +266,37 @@ impl Attribute<'_> {
     /// A text to compare with. Hosts are compared in lower case.
     fn text(self, node: &Node, problems: &mut Problems) -> Option<String> {
         let text = read::text(node, self.name, problems)?;
-        Some(if self.name == "host" { text.to_ascii_lowercase() } else { text })
+        if self.name != "host" {
+            return Some(text);
+        }
+        let host = text.to_ascii_lowercase();
+        if !host.contains('/') {
+            return Some(host);
+        }
+        let name = host.split_once("://").map_or(host.as_str(), |(_, rest)| rest);
+        let name = name.split('/').next().unwrap_or_default();
+        let help = match name {
+            "" => "write a name such as `api.example.com`".to_owned(),
+            name => format!("write {}", quoted(name)),
+        };
+        problems.error(node.place, format!("{} is not a host", quoted(&text))).help = Some(help);
+        None
     }
+}
+
+/// What to write in place of what is not one method; `None` where it is one.
+fn method_meant(method: &str) -> Option<String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let upper = method.to_ascii_uppercase();
+    if !method.is_empty() && method.chars().all(fits) {
+        return (upper != method).then(|| format!("did you mean `{upper}`?"));
+    }
+    let words: Vec<&str> = upper.split(|c| !fits(c)).filter(|word| !word.is_empty()).collect();
+    Some(match words[..] {
+        [] => "write a method such as `GET`, or leave `method` out for all".to_owned(),
+        [word] => format!("did you mean {}?", quoted(word)),
+        _ => format!("write {}", quoted(&format!("[{}]", words.join(", ")))),
+    })
 }
 
 /// A range of addresses, or one address.

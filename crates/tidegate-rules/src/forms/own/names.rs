@@ -1,6 +1,7 @@
 //! Names that rules give: of rules, of attributes, and those that clients see. What each may look
-//! like is decided here and nowhere else.
+//! like is decided here, and for attributes in `attribute`, since requests name them too.
 
+use crate::attribute::{ATTRIBUTE_CHARS_MAX, is_attribute_name, is_of_a_name};
 use crate::diagnostic::Problems;
 use crate::read;
 use crate::tree::Node;
@@ -9,8 +10,6 @@ use super::one_or_several;
 
 /// The most attributes that one rule counts by.
 pub(crate) const PER_MAX: usize = 8;
-/// The longest name of an attribute.
-pub(crate) const ATTRIBUTE_CHARS_MAX: usize = 64;
 /// The longest name of a rule, and the longest that clients see.
 pub(crate) const NAME_CHARS_MAX: usize = 128;
 
@@ -61,13 +60,12 @@ pub(super) fn attribute(node: &Node, what: &str, problems: &mut Problems) -> Opt
 
 /// Whether `name` can be that of an attribute; an error at `place` where it cannot.
 pub(super) fn is_attribute(name: &str, place: crate::Place, problems: &mut Problems) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
-    if (1..=ATTRIBUTE_CHARS_MAX).contains(&name.len()) && name.chars().all(fits) {
+    if is_attribute_name(name) {
         return true;
     }
     let message = if name.is_empty() {
         "the name of an attribute is empty".to_owned()
-    } else if name.chars().all(fits) {
+    } else if name.chars().all(is_of_a_name) {
         "the name of an attribute is too long".to_owned()
     } else {
         format!("`{}` is not the name of an attribute", name.escape_debug())
