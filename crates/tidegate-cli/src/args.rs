@@ -21,7 +21,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  all is well
   1  the answer is no: there are mistakes, or differences
-  2  there is no answer: wrong usage, or a file that cannot be read";
+  2  there is no answer: wrong usage, a file that cannot be read, or a request that cannot be decided";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -37,6 +37,22 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
+}
+
+impl Command {
+    /// Whether the answer is to be JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        match self {
+            Self::Rules { command } => match command {
+                RulesCommand::Validate(args) => args.json,
+                RulesCommand::Show(args) => args.json,
+                RulesCommand::Diff(args) => args.json,
+                RulesCommand::Schema => false,
+            },
+            Self::Explain(args) => args.json,
+            Self::Completions { .. } => false,
+        }
+    }
 }
 
 const COMPLETIONS_EXAMPLES: &str = "\
@@ -143,6 +159,7 @@ const DIFF_EXAMPLES: &str = "\
 Examples:
   tidegate rules diff rules.yaml new-rules.yaml
   git show HEAD:rules.yaml | tidegate rules diff - rules.yaml
+  tidegate rules diff <(git show v1:rules.yaml) <(git show v2:rules.yaml)
 
 It ends with 0 where nothing changes, with 1 where something does, and with 2 where either cannot
 be read or has mistakes in it.";

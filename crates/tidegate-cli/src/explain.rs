@@ -6,7 +6,7 @@ use tidegate_rules::RuleSet;
 use tidegate_rules::compile::{CompiledRules, Role};
 use tidegate_rules::explain::{ExplainedCharge, Explanation, Finding, QuotaOf};
 use tidegate_rules::identity::{KeyHasher, SECRET_BYTES};
-use tidegate_rules::resolve::Ask;
+use tidegate_rules::resolve::{Ask, Plan};
 use tidegate_rules::rule::{Missing, Mode};
 
 use crate::args::ExplainArgs;
@@ -33,13 +33,22 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Answer, Failure> {
         now: SystemClock.now(),
         pressure: args.pressure,
     };
-    let explanation = CompiledRules::new(set, &KeyHasher::new(&NO_SECRET)).explain(&ask);
+    let rules = CompiledRules::new(set, &KeyHasher::new(&NO_SECRET));
+    let explanation = rules.explain(&ask);
+    let is_denied = is_denied(&rules, &ask);
     if args.json {
-        output::json(&as_json(&explanation))?;
+        output::json(&as_json(&explanation, is_denied))?;
     } else {
-        output::data(&explanation.to_string())?;
+        let outcome = if is_denied { "the request is denied\n" } else { "" };
+        output::data(&format!("{explanation}{outcome}"))?;
     }
-    Ok(Answer::Yes)
+    Ok(if explanation.error.is_some() { Answer::Unknown } else { Answer::Yes })
+}
+
+/// Whether a rule denies the request whatever has been counted. One in shadow does not.
+fn is_denied(rules: &CompiledRules, ask: &Ask<'_>) -> bool {
+    let mut plan = Plan::default();
+    rules.resolve(ask, &mut plan).is_ok() && plan.denied_by.is_some()
 }
 
 /// The domain that is meant: the one that was named, or the only one.
@@ -54,7 +63,7 @@ fn domain_of<'a>(args: &'a ExplainArgs, set: &'a RuleSet) -> Result<&'a str, Fai
     }
 }
 
-fn as_json(explanation: &Explanation) -> Value {
+fn as_json(explanation: &Explanation, is_denied: bool) -> Value {
     let rules = explanation.rules.iter().map(|considered| {
         let mut value = finding(&considered.finding);
         value["rule"] = json!(considered.rule);
@@ -65,6 +74,7 @@ fn as_json(explanation: &Explanation) -> Value {
         "domain": explanation.domain,
         "rules": rules.collect::<Vec<_>>(),
         "charges": explanation.charges.iter().map(charge).collect::<Vec<_>>(),
+        "denied": is_denied,
         "error": explanation.error.as_ref().map(ToString::to_string),
     })
 }
@@ -90,6 +100,7 @@ fn finding(finding: &Finding) -> Value {
             };
             json!({ "finding": "missing", "attribute": attribute, "then": then })
         }
+        Finding::Banned => json!({ "finding": "banned" }),
         Finding::OtherDescriptor => json!({ "finding": "other-descriptor" }),
         // What is not known here yet is told by its text.
         _ => json!({ "finding": "other" }),
@@ -109,6 +120,7 @@ fn charge(charge: &ExplainedCharge) -> Value {
             Role::Limit => "limit",
             Role::Reserve(_) => "reserve",
             Role::Candidate => "candidate",
+            Role::Plain => "plain",
         },
         "reserved_for": charge.reserved_for,
         "mode": match charge.mode {

@@ -23,19 +23,32 @@ use crate::failure::Failure;
 enum Answer {
     Yes,
     No,
+    /// There is no answer, and why was printed.
+    Unknown,
 }
 
 /// There is no answer. Clap ends with the same code where it does not understand the flags.
 const NO_ANSWER: u8 = 2;
 
 fn main() -> ExitCode {
-    match run(Args::parse()) {
+    let args = Args::parse();
+    let is_json = args.command.is_json();
+    match run(args) {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::FAILURE,
+        Ok(Answer::Unknown) => ExitCode::from(NO_ANSWER),
         Err(failure) => {
-            output::complain(&failure.to_string());
+            tell(&failure, is_json);
             ExitCode::from(NO_ANSWER)
         }
+    }
+}
+
+/// Says why there is no answer. Who asked for JSON reads standard output, and gets it there.
+fn tell(failure: &Failure, is_json: bool) {
+    let json = failure.as_json().filter(|_| is_json);
+    if json.is_none_or(|value| output::json(&value).is_err()) {
+        output::complain(&failure.to_string());
     }
 }
 

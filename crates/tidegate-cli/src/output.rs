@@ -21,7 +21,7 @@ pub(crate) fn data(text: &str) -> Result<(), Failure> {
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         // Whoever reads it has seen enough, as `head` has.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(Failure::Stream { name: "standard output", error }),
+        Err(error) => Err(Failure::Output(error)),
         Ok(()) => Ok(()),
     }
 }

@@ -249,6 +249,39 @@ fn explain_stretches_elastic_limits_below_their_pressure() {
 }
 
 #[test]
+fn explain_says_where_a_rule_denies_whatever_was_counted() {
+    let text =
+        "{ domain: api, rules: [{ name: a, per: [user], limit: 10/minute, missing: deny }] }";
+    let ran = tidegate_with(&["explain", "--rules", "-"], text);
+    let expected = "\
+domain api
+  rule a: denies: it counts per user, which is missing
+nothing is counted
+the request is denied
+";
+    assert_eq!(ran, Ran::yes(expected));
+    let denied = |text: &str, who: &str| {
+        tidegate_with(&["explain", "--json", "--rules", "-", who], text).json()["denied"].clone()
+    };
+    assert_eq!(denied(text, "ip=1"), true);
+    assert_eq!(denied(text, "user=1"), false);
+    assert_eq!(denied(&text.replace("missing", "mode: shadow, missing"), "ip=1"), false);
+    let banned = "{ domain: api, descriptors: [{ key: bot, rate_limit: { unit: day, requests_per_unit: 0 } }] }";
+    assert_eq!(denied(banned, "bot=1"), true);
+    assert_eq!(denied(banned, "user=1"), false);
+}
+
+#[test]
+fn explain_has_no_answer_for_a_request_that_cannot_be_decided() {
+    let too_many: Vec<String> = (0..1_000).map(|number| format!("a{number}=1")).collect();
+    let call = ["explain", "--rules", "-", "--domain", "api"];
+    let call: Vec<&str> = call.into_iter().chain(too_many.iter().map(String::as_str)).collect();
+    let ran = tidegate_with(&call, TWO_DOMAINS);
+    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    assert!(ran.stdout.contains("  cannot be decided: "), "{}", ran.stdout);
+}
+
+#[test]
 fn the_schema_is_json() {
     let ran = tidegate(&["rules", "schema"]);
     assert_eq!(ran.code, 0);

@@ -2,15 +2,15 @@
 //! them is the parser's to say.
 
 use std::error::Error;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// How many problems one error lists; the rest are counted.
 pub(crate) const PROBLEMS_MAX: usize = 100;
 
-/// Why the rule files could not be read: every problem, not only the first. Nothing was read then; a
-/// part of the rules is no rule set.
+/// Why the rule files could not be read: every problem, not only the first. A part of the rules
+/// is no rule set, so what could be read is not to be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadError {
     problems: Vec<ReadProblem>,
@@ -56,7 +56,22 @@ pub struct ReadProblem {
 
 impl fmt::Display for ReadProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.reason)
+        write!(f, "{}: {}", Shown(&self.path), self.reason)
+    }
+}
+
+/// A path without characters that a terminal obeys instead of showing them.
+struct Shown<'p>(&'p Path);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.to_string_lossy().chars() {
+            match c {
+                '\'' | '"' | '\\' => f.write_char(c)?,
+                _ => write!(f, "{}", c.escape_debug())?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -123,7 +138,7 @@ impl fmt::Display for Reason {
             Self::DeadLink { target } => write!(
                 f,
                 "links to `{}`, which does not exist: correct the link, or remove it",
-                target.display()
+                Shown(target)
             ),
             Self::Denied => {
                 f.write_str("this process may not read it: let its user read the file and enter its folders")
@@ -239,6 +254,15 @@ mod tests {
         let error = problems.into_result().unwrap_err();
         assert_eq!((error.problems().len(), error.more()), (PROBLEMS_MAX, 3));
         assert!(error.to_string().ends_with("\nand 3 more"));
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_in_a_path_is_shown_as_an_escape() {
+        let path = PathBuf::from("a\u{1b}[2J\n'é'.yaml");
+        let reason = Reason::DeadLink { target: path.clone() };
+        let text = ReadProblem { path, reason }.to_string();
+        let shown = "a\\u{1b}[2J\\n'é'.yaml";
+        assert!(text.starts_with(&format!("{shown}: links to `{shown}`")), "{text}");
     }
 
     #[test]

@@ -58,7 +58,7 @@ mod watch;
 pub use error::{ReadError, ReadProblem, Reason, WatchError};
 pub use follow::{Reload, follow};
 pub use names::is_rule_file;
-pub use read::{FILE_BYTES_MAX, TOTAL_BYTES_MAX, read};
+pub use read::{FILE_BYTES_MAX, TOTAL_BYTES_MAX, read, read_each};
 pub use survey::{DEPTH_MAX, ENTRIES_MAX, FILES_MAX};
 pub use tidegate_rules::Source;
 pub use watch::{COMPARE_EVERY_MIN, Change, WatchOptions, Watcher};

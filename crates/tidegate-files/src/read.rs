@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tidegate_rules::Source;
 
-use crate::error::{ReadError, Reason};
+use crate::error::{Problems, ReadError, Reason};
 use crate::survey::{Survey, kind_of};
 
 /// How long one file may be: room for some 200,000 rules.
@@ -28,8 +28,20 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Source>, ReadError> {
     load(&Survey::of(paths))
 }
 
+/// Reads what can be read of them, and says what cannot: for whoever looks for mistakes. Rules of which
+/// a part is missing are not to be put in force.
+pub fn read_each(paths: &[PathBuf]) -> (Vec<Source>, Option<ReadError>) {
+    let (sources, problems) = gather(&Survey::of(paths));
+    (sources, problems.into_result().err())
+}
+
 /// Reads what a survey has found.
 pub(crate) fn load(survey: &Survey) -> Result<Vec<Source>, ReadError> {
+    let (sources, problems) = gather(survey);
+    problems.into_result().map(|()| sources)
+}
+
+fn gather(survey: &Survey) -> (Vec<Source>, Problems) {
     let mut problems = survey.problems.clone();
     let mut sources = Vec::with_capacity(survey.files.len());
     let mut room_bytes = TOTAL_BYTES_MAX;
@@ -49,7 +61,7 @@ pub(crate) fn load(survey: &Survey) -> Result<Vec<Source>, ReadError> {
             }
         }
     }
-    problems.into_result().map(|()| sources)
+    (sources, problems)
 }
 
 fn bytes_of(path: &Path, room_bytes: u64) -> Result<Vec<u8>, Reason> {

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use scene::Scene;
 use tidegate_files::{
-    DEPTH_MAX, ENTRIES_MAX, FILE_BYTES_MAX, FILES_MAX, Reason, TOTAL_BYTES_MAX, read,
+    DEPTH_MAX, ENTRIES_MAX, FILE_BYTES_MAX, FILES_MAX, Reason, TOTAL_BYTES_MAX, read, read_each,
 };
 
 /// The names of what was read.
@@ -47,6 +47,20 @@ fn a_file_that_was_named_is_read_whatever_its_name_and_bytes() {
     let sources = scene.read(&[".hidden~", "empty.yaml"]).expect("readable rules");
     assert_eq!(sources[0].bytes, [0xff, 0, b'\n']);
     assert_eq!(sources[1].bytes, b"");
+}
+
+#[test]
+fn what_can_be_read_is_to_be_had_beside_what_cannot() {
+    let scene = Scene::new("each");
+    scene.write("a.yaml", "one");
+    scene.write("c.yaml", "three");
+    let paths = ["a.yaml", "b.yaml", "c.yaml"].map(|name| scene.path(name));
+    let (sources, error) = read_each(&paths);
+    let texts = [("a.yaml", "one"), ("c.yaml", "three")];
+    assert_eq!(scene.texts(&sources), texts.map(|(name, text)| (name.into(), text.into())));
+    let reasons = scene.reasons(&error.expect("a problem"));
+    assert_eq!(reasons, [("b.yaml".to_owned(), Reason::Missing)]);
+    assert_eq!(read_each(&paths[..1]).1, None);
 }
 
 #[test]

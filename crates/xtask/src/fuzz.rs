@@ -4,8 +4,9 @@
 //! coverage that leads the search comes from flags that every toolchain has.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 
 use anyhow::{Context, bail, ensure};
 
@@ -21,7 +22,8 @@ const INPUT_SECONDS_MAX: u32 = 20;
 const MEMORY_MIB_MAX: u32 = 2048;
 
 /// Seeds of rule text that are in the tree for another reason.
-const RULE_FOLDERS: [&str; 2] = ["examples/rules", "crates/tidegate-cli/tests/broken"];
+const RULE_FOLDERS: [&str; 3] =
+    ["examples/rules", "crates/tidegate-cli/tests/broken", "crates/tidegate-cli/tests/doubtful"];
 
 /// Runs one target, or lists them. Whether nothing was found.
 pub(crate) fn run(workspace: &Workspace, fuzz: &Fuzz) -> anyhow::Result<bool> {
@@ -40,14 +42,43 @@ pub(crate) fn run(workspace: &Workspace, fuzz: &Fuzz) -> anyhow::Result<bool> {
     follow_lock(&workspace.root)?;
     // New inputs are kept from run to run, and outside of the tree.
     fs::create_dir_all(workspace.target.join("fuzz/corpus").join(target))?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(&program);
     command.args(arguments(workspace, target, fuzz.seconds)).current_dir(&workspace.root);
     let found_nothing = passes(&mut command)?;
     if !found_nothing {
-        println!("\nThe input, if there is one, is in fuzz/artifacts/{target}. To run it again:");
-        println!("cargo fuzz run --sanitizer none {target} FILE");
+        match newest_in(&workspace.root.join("fuzz/artifacts").join(target)) {
+            Some(input) => {
+                println!("\nThe input is {}. To run it again:", input.display());
+                println!("{}", line_for(workspace, &program, target, &input));
+            }
+            None => println!("\nNo input was kept: what went wrong is said above."),
+        }
     }
     Ok(found_nothing)
+}
+
+/// What was written last to a folder.
+fn newest_in(folder: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).ok()?.filter_map(Result::ok);
+    entries.map(|entry| entry.path()).max_by_key(|path| {
+        let changed = fs::metadata(path).and_then(|metadata| metadata.modified());
+        changed.unwrap_or(SystemTime::UNIX_EPOCH)
+    })
+}
+
+/// The line that runs one input again, from any folder of the project, with what is built already.
+fn line_for(workspace: &Workspace, program: &Path, target: &str, input: &Path) -> String {
+    let (root, built) = (workspace.root.join("fuzz"), workspace.target.join("fuzz"));
+    let [program, root, built, input] = [program, &root, &built, input].map(quoted);
+    let flags = format!("--sanitizer none --fuzz-dir {root} --target-dir {built}");
+    format!("{program} fuzz run {flags} {target} {input}")
+}
+
+/// A path as a shell takes it for one word.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_');
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// The names of the files that hand on inputs.
@@ -109,6 +140,17 @@ mod tests {
         let line = line("path");
         assert!(line.contains(" path target/fuzz/corpus/path fuzz/seeds/path -- "), "{line}");
         assert!(line.contains(" -max_total_time=7 "), "{line}");
+    }
+
+    #[test]
+    fn a_finding_is_run_again_by_a_line_that_needs_nothing_installed() {
+        let workspace =
+            Workspace { root: "/a b".into(), target: "/t".into(), packages: Vec::new() };
+        let (program, input) = (Path::new("/t/tools/cargo-fuzz"), Path::new("/a b/crash-1"));
+        let expected = "/t/tools/cargo-fuzz fuzz run --sanitizer none --fuzz-dir '/a b/fuzz' \
+                        --target-dir /t/fuzz path '/a b/crash-1'";
+        assert_eq!(line_for(&workspace, program, "path", input), expected);
+        assert_eq!(quoted(Path::new("it's")), r"'it'\''s'");
     }
 
     #[test]

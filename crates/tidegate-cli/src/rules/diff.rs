@@ -21,8 +21,13 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Answer, Failure> {
         let message = "only one of the two can be standard input: name a file for the other";
         return Err(Failure::Asked(message.to_owned()));
     }
-    let rules = |path: &Path| input::rules(&[path.to_path_buf()], args.reading);
-    let changes = diff(&rules(&args.old)?, &rules(&args.new)?);
+    let rules = |path: &Path| input::checked(&[path.to_path_buf()], args.reading);
+    let changes = match (rules(&args.old), rules(&args.new)) {
+        (Ok(old), Ok(new)) => diff(&old.rules, &new.rules),
+        (old, new) => {
+            return Err(Failure::Rules(old.err().into_iter().chain(new.err()).collect()));
+        }
+    };
     if args.json {
         let changes: Vec<Value> = changes.iter().map(as_json).collect();
         output::json(&json!({ "changes": changes }))?;

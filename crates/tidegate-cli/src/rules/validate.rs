@@ -1,41 +1,45 @@
 //! `tidegate rules validate`: what is wrong with rules, and whether they can be used.
 
 use serde_json::{Value, json};
-use tidegate_rules::{Diagnostic, Report};
+use tidegate_rules::Checked;
 
 use super::tally::Tally;
 use crate::args::ValidateArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, Unread, Unusable};
 use crate::output::{self, counted};
 use crate::{Answer, input};
 
 /// Checks the rules and says what was found.
 pub(crate) fn run(args: &ValidateArgs) -> Result<Answer, Failure> {
-    let sources = input::sources(&args.from.paths)?;
-    let (report, tally) = match input::parsed(&sources, args.from.reading) {
-        Ok(checked) => (checked.warnings, Some(Tally::of(&checked.rules))),
-        Err(report) => (report, None),
+    let (found, tally) = match input::checked(&args.from.paths, args.from.reading) {
+        Ok(Checked { rules, warnings, .. }) => {
+            let found = Unusable { unread: Unread::default(), report: warnings };
+            (found, Some(Tally::of(&rules)))
+        }
+        Err(unusable) => (unusable, None),
     };
-    let warnings_are_fine = !args.strict || report.warnings() == 0;
-    let answer = if tally.is_some() && warnings_are_fine { Answer::Yes } else { Answer::No };
+    let warnings_are_fine = !args.strict || found.report.warnings() == 0;
+    let answer = match &tally {
+        _ if found.unread.count() > 0 => Answer::Unknown,
+        Some(_) if warnings_are_fine => Answer::Yes,
+        _ => Answer::No,
+    };
     if args.json {
-        output::json(&as_json(answer, &report, tally))?;
+        output::json(&as_json(answer, &found, tally))?;
         return Ok(answer);
     }
-    if !report.is_empty() {
-        output::complain(&format!("{report}\n"));
-    }
+    output::complain(&found.to_string());
     match (answer, tally) {
-        (Answer::Yes, Some(tally)) => output::data(&format!("{tally}: {}\n", verdict(&report)))?,
-        (Answer::Yes | Answer::No, _) => output::complain(&format!("{}\n", verdict(&report))),
+        (Answer::Yes, Some(tally)) => output::data(&format!("{tally}: {}\n", verdict(&found)))?,
+        _ => output::complain(&format!("{}\n", verdict(&found))),
     }
     Ok(answer)
 }
 
 /// How many errors and warnings there are, in words.
-fn verdict(report: &Report) -> String {
-    let warnings = counted(report.warnings(), "warning");
-    match (report.errors(), report.warnings()) {
+fn verdict(found: &Unusable) -> String {
+    let warnings = counted(found.report.warnings(), "warning");
+    match (found.errors(), found.report.warnings()) {
         (0, 0) => "ok".to_owned(),
         (0, _) => warnings,
         (errors, 0) => counted(errors, "error"),
@@ -43,31 +47,15 @@ fn verdict(report: &Report) -> String {
     }
 }
 
-fn as_json(answer: Answer, report: &Report, tally: Option<Tally>) -> Value {
-    let diagnostics: Vec<Value> = report.iter().map(diagnostic).collect();
+fn as_json(answer: Answer, found: &Unusable, tally: Option<Tally>) -> Value {
     let tally = tally.map(|Tally { domains, rules, limits }| {
         json!({ "domains": domains, "rules": rules, "limits": limits })
     });
     json!({
         "valid": answer == Answer::Yes,
-        "errors": report.errors(),
-        "warnings": report.warnings(),
+        "errors": found.errors(),
+        "warnings": found.report.warnings(),
         "counts": tally,
-        "diagnostics": diagnostics,
-    })
-}
-
-/// A place that is a whole file has no line, and one that is nowhere has no file.
-fn diagnostic((file, diagnostic): (&str, &Diagnostic)) -> Value {
-    let Diagnostic { severity, place, message, help, .. } = diagnostic;
-    let in_line = |number: u32| (place.line > 0).then_some(number);
-    json!({
-        "severity": severity.to_string(),
-        "file": (!file.is_empty()).then_some(file),
-        "line": in_line(place.line),
-        "column": in_line(place.column),
-        "length": in_line(place.length),
-        "message": message,
-        "help": help,
+        "diagnostics": found.diagnostics().collect::<Vec<_>>(),
     })
 }
