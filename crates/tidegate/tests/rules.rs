@@ -1,45 +1,15 @@
 //! What rules can say, each as a claim about the limiter by rules.
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails with the place")]
 
+mod ruled;
+
 use std::time::Duration;
 
 use proptest::prelude::*;
+use ruled::{Limiter, attributes, check, left, limiter, passes, rules};
 use tidegate::rules::Reason;
-use tidegate::{Attribute, Call, ManualClock, RuleDecision, RuleLimiter, RuleSet};
+use tidegate::{Attribute, Call, RuleLimiter};
 use tidegate_rules::rule::Pressure;
-use tidegate_rules::{ParseOptions, Source};
-
-type Limiter = RuleLimiter<ManualClock>;
-
-fn rules(text: &str) -> RuleSet {
-    let parsed = RuleSet::parse(&[Source::new("test.yaml", text)], &ParseOptions::default());
-    parsed.unwrap_or_else(|report| panic!("{report}")).rules
-}
-
-fn limiter(text: &str) -> (Limiter, ManualClock) {
-    let clock = ManualClock::new();
-    clock.advance(Duration::from_secs(1_000_000));
-    let built = RuleLimiter::builder(rules(text)).clock(clock.clone()).build();
-    (built.unwrap(), clock)
-}
-
-fn attributes<'a>(pairs: &[(&'a str, &'a str)]) -> Vec<Attribute<'a>> {
-    pairs.iter().map(|&pair| pair.into()).collect()
-}
-
-fn check(limiter: &Limiter, pairs: &[(&str, &str)]) -> RuleDecision {
-    limiter.check(&Call::new("api", &attributes(pairs))).unwrap()
-}
-
-/// How many of `tries` calls pass.
-fn passes(limiter: &Limiter, pairs: &[(&str, &str)], tries: usize) -> usize {
-    (0..tries).filter(|_| check(limiter, pairs).is_allowed()).count()
-}
-
-/// How much of the binding limit is left, without taking any.
-fn left(limiter: &Limiter, pairs: &[(&str, &str)]) -> u64 {
-    limiter.peek(&Call::new("api", &attributes(pairs)).with_cost(0)).unwrap().remaining().unwrap()
-}
 
 const LOGIN: &str = "
 domain: api
@@ -138,47 +108,6 @@ rules:
     assert_eq!(passes(&limiter, &[("user", "42")], 20), 4);
     clock.advance(Duration::from_secs(30));
     assert_eq!(passes(&limiter, &[("user", "42")], 20), 6, "the override has expired");
-}
-
-#[test]
-fn what_took_nothing_gives_nothing_back() {
-    let (limiter, _) =
-        limiter("{ domain: api, rules: [ { name: r, per: [user], limit: 5/hour } ] }");
-    let pairs = [("user", "ann")];
-    let list = attributes(&pairs);
-    let call = Call::new("api", &list);
-    assert_eq!(passes(&limiter, &pairs, 4), 4);
-    for _ in 0..4 {
-        limiter.refund(limiter.peek(&call).unwrap());
-    }
-    let taken = check(&limiter, &pairs);
-    limiter.refund(limiter.refund_at(&call, taken.at()).unwrap());
-    assert_eq!(left(&limiter, &pairs), 1);
-    let mut checker = limiter.checker();
-    assert!(checker.check(&call).unwrap().is_allowed());
-    checker.refund();
-    checker.refund();
-    checker.complete(200);
-    assert_eq!(left(&limiter, &pairs), 1);
-}
-
-#[test]
-fn what_was_taken_while_stretched_is_not_given_back_in_larger_parts() {
-    let (limiter, _) = limiter(
-        "
-domain: api
-rules:
-  - { name: r, per: [user], limit: 10/hour, elastic: { up_to: 150%, while_pressure_below: 0.5 } }
-",
-    );
-    let pairs = [("user", "ann")];
-    limiter.pressure().post(Pressure::NONE, limiter.now());
-    assert_eq!(passes(&limiter, &pairs, 20), 15);
-    limiter.pressure().post(Pressure::FULL, limiter.now());
-    let list = attributes(&pairs);
-    let _ = limiter.refund_at(&Call::new("api", &list).with_cost(10), limiter.now()).unwrap();
-    limiter.pressure().post(Pressure::NONE, limiter.now());
-    assert_eq!(passes(&limiter, &pairs, 20), 10);
 }
 
 #[test]
@@ -369,74 +298,6 @@ fn a_class_may_also_take_what_is_kept_for_nobody_else() {
     assert_eq!(passes(&limiter, &[("class", "free")], 20), 0);
 }
 
-const FAILURES: &str = "
-domain: api
-rules:
-  - name: failed-logins
-    per: [user]
-    limit: { rate: 3/hour, algorithm: fixed-window }
-    count: on-response
-    statuses: [401, 5xx]
-";
-
-#[test]
-fn only_responses_of_the_listed_statuses_count() {
-    let (limiter, _) = limiter(FAILURES);
-    let call = [("user", "ann")];
-    for status in [200, 302, 404, 200, 200] {
-        limiter.complete(check(&limiter, &call), status);
-    }
-    assert_eq!(left(&limiter, &call), 3);
-    for status in [401, 503, 401] {
-        limiter.complete(check(&limiter, &call), status);
-    }
-    assert!(!check(&limiter, &call).is_allowed());
-}
-
-#[test]
-fn parallel_guesses_cannot_slip_through_before_the_first_response() {
-    let (limiter, _) = limiter(FAILURES);
-    let call = [("user", "ann")];
-    let flying: Vec<_> = (0..10).map(|_| check(&limiter, &call)).collect();
-    assert_eq!(flying.iter().filter(|decision| decision.is_allowed()).count(), 3);
-    for decision in flying {
-        limiter.complete(decision, 200);
-    }
-    assert_eq!(left(&limiter, &call), 3, "a refused guess gives nothing back");
-}
-
-#[test]
-fn leases_are_given_back_with_the_response() {
-    let (limiter, _) =
-        limiter("{ domain: api, rules: [ { name: r, per: [user], limit: 2 at once } ] }");
-    let call = [("user", "ann")];
-    let (one, two) = (check(&limiter, &call), check(&limiter, &call));
-    assert!(one.is_allowed() && two.is_allowed());
-    assert!(!check(&limiter, &call).is_allowed());
-    limiter.complete(one, 200);
-    assert!(check(&limiter, &call).is_allowed());
-    let lease = two.limits().next().unwrap().lease().unwrap();
-    let _ = limiter.release(&Call::new("api", &attributes(&call)), lease).unwrap();
-    assert!(check(&limiter, &call).is_allowed());
-}
-
-#[test]
-fn refused_calls_are_charged_only_where_a_rule_says_so() {
-    let text = |charge: bool| {
-        format!(
-            "{{ domain: api, rules: [ {{ name: r, per: [user], limit: 2/minute, charge_refused: {charge} }} ] }}"
-        )
-    };
-    let wait = |charged: bool| {
-        let (limiter, _) = limiter(&text(charged));
-        passes(&limiter, &[("user", "ann")], 1000);
-        check(&limiter, &[("user", "ann")]).retry_after().unwrap()
-    };
-    assert_eq!(wait(false), Duration::from_secs(30));
-    assert!(wait(true) > Duration::from_mins(1));
-    assert!(wait(true) <= Duration::from_mins(2), "and it does not grow without bound");
-}
-
 #[test]
 fn a_rule_in_shadow_decides_and_never_denies() {
     let (limiter, _) = limiter(
@@ -482,26 +343,6 @@ rules:
     let seen = check(&limiter, &[("user", "bob")]);
     let trial = seen.limits().find(|limit| !limit.is_enforced()).unwrap();
     assert_eq!((trial.rule().name.as_str(), trial.remaining()), ("trial", 8));
-}
-
-#[test]
-fn a_refund_gives_everything_back_and_a_debit_takes_it_anyway() {
-    let (limiter, _) =
-        limiter("{ domain: api, rules: [ { name: r, per: [user], limits: [5/minute, 9/hour] } ] }");
-    let pairs = [("user", "ann")];
-    let list = attributes(&pairs);
-    let call = Call::new("api", &list).with_cost(4);
-    let decision = limiter.check(&call).unwrap();
-    assert_eq!(decision.remaining(), Some(1));
-    limiter.refund(decision);
-    assert_eq!(left(&limiter, &pairs), 5);
-    let taken = limiter.check(&call).unwrap();
-    let _ = limiter.refund_at(&call, taken.at()).unwrap();
-    assert_eq!(left(&limiter, &pairs), 5);
-    assert!(limiter.debit(&call.with_cost(30)).unwrap().is_allowed());
-    assert!(!check(&limiter, &pairs).is_allowed());
-    limiter.reset(&call).unwrap();
-    assert_eq!(left(&limiter, &pairs), 5);
 }
 
 #[test]
