@@ -12,11 +12,13 @@
 //! | `places` | which line an entry stands in; insertion, moving, dropping |
 //! | `entry`, `word`, `lines` | 128 bits, swapping them, the block they lie in |
 //! | `wide` | states that do not fit an entry |
+//! | `forgotten` | when late calls of keys that are gone start anew |
 //! | [`snapshot`] | the table as a file, and back |
 //! | [`conformance`] | one check per promise, for every store |
 
 pub mod conformance;
 mod entry;
+mod forgotten;
 mod lines;
 mod places;
 pub mod seam;

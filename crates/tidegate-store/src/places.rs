@@ -16,9 +16,10 @@
 //! * While a snapshot is read, an entry moves only between lines that it has passed, or between
 //!   lines that it has yet to come to, so it meets every entry once.
 
-use tidegate_core::{Key, SKEW_MAX, Timestamp};
+use tidegate_core::{Key, Timestamp};
 
 use crate::entry::{Entry, Fingerprint};
+use crate::forgotten::Forgotten;
 use crate::lines::{Line, Lines};
 use crate::sync::{AtomicBool, AtomicU64, Backoff, Mutex, MutexGuard, Ordering, fence};
 use crate::word::Word;
@@ -36,7 +37,7 @@ pub(crate) struct Places {
 }
 
 /// Where a key's entry can stand.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Probe {
     pub(crate) fingerprint: Fingerprint,
     first: usize,
@@ -46,10 +47,9 @@ pub(crate) struct Probe {
 #[repr(align(64))]
 struct Stripe {
     taken: AtomicBool,
-    /// The latest moment at which an entry of this stripe was full when its place was given away, by a
-    /// clock that has not been set back since. A thread whose clock reading is older starts anew no
-    /// earlier than that, or it would count the refill in between twice.
-    forgotten: AtomicU64,
+    /// When entries of this stripe were full whose places were given away, in microseconds since the
+    /// table's origin.
+    forgotten: Forgotten,
 }
 
 impl Places {
@@ -192,16 +192,9 @@ impl Places {
         Entry::FREE
     }
 
-    /// Remembers when a key was full, before its entry goes at `now`. What lies further ahead than a
-    /// late thread can explain is of a clock that was set back, and would only hide this moment.
+    /// Remembers when a key was full, before its entry goes at `now`.
     fn note_full(&self, fingerprint: Fingerprint, at: u64, now: u64) {
-        let stripe = &self.stripes[stripe_of(fingerprint)];
-        let ahead = now.saturating_add(SKEW_MAX.as_micros());
-        // ORDERING: published by the exchange that removes the entry, which whoever misses it has
-        // seen.
-        let _ = stripe.forgotten.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |known| {
-            Some(if known > ahead { at } else { known.max(at) })
-        });
+        self.stripes[stripe_of(fingerprint)].forgotten.note(at, now);
     }
 
     /// Moves one entry of `line` to its other line, and puts the new one in its place.
@@ -364,15 +357,11 @@ impl<'a> Hold<'a> {
         (!taken).then(|| Self { stripe, index })
     }
 
-    /// The instant at which a key that has no entry starts anew: `now`, or a little later where its
-    /// old entry may have been given away by a thread whose clock reading was later. A difference
-    /// above [`SKEW_MAX`] is a clock that was set back, and says nothing. A smaller one may be that
-    /// as well, so this is no time to judge other entries by.
+    /// The instant at which a key that has no entry [starts anew](Forgotten::starts_at).
     pub(crate) fn starts_at(&self, now: Timestamp, origin: u64) -> Timestamp {
-        // ORDERING: written before the exchange that removed the entry, which `find` has seen.
-        let forgotten = self.stripe.forgotten.load(Ordering::Relaxed);
-        let forgotten = Timestamp::from_micros(origin.saturating_add(forgotten));
-        if forgotten > now && forgotten.since(now) <= SKEW_MAX { forgotten } else { now }
+        // No moment lies before the origin.
+        let Some(since_origin) = now.as_micros().checked_sub(origin) else { return now };
+        Timestamp::from_micros(origin + self.stripe.forgotten.starts_at(since_origin))
     }
 }
 

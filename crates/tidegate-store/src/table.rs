@@ -40,7 +40,7 @@ pub struct TableConfig {
     pub wide_bytes: usize,
 }
 
-/// A key, and where its entry is looked for first.
+/// A key, and where its entry is looked for first in the table that [fetched](Table::prefetch) it.
 #[derive(Clone, Copy, Debug)]
 pub struct Fetched {
     key: Key,
@@ -153,8 +153,11 @@ impl Table {
         self.decide_fetched(now, charge.limit, fetched, charge.operation, |decision| decision)
     }
 
-    /// Decides one operation on one limit, for a key whose line is on its way, and makes of the
-    /// decision what the caller returns: no decision is copied, which takes longer than the arithmetic.
+    /// Decides one operation on one limit, for a key whose line of this table is on its way, and makes of
+    /// the decision what the caller returns: no decision is copied, which takes longer than the arithmetic.
+    ///
+    /// `fetched` comes from [`Table::prefetch`] of this table. One of a table with more lines may panic,
+    /// and one with fewer has the key in another place than other calls look for it in.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "arguments and decision would pass through memory")]
     pub fn decide_fetched<R>(
@@ -165,6 +168,7 @@ impl Table {
         operation: Operation,
         finish: impl Fn(Decision) -> R,
     ) -> R {
+        debug_assert_eq!(probe, self.places.probe(key), "a key that another table has fetched");
         // As `decide_entry`, for the usual algorithm right here; all else is behind one call.
         if let Limit::TokenBucket(bucket) = limit
             && let Some((word, entry)) = self.places.find_in_first(probe)

@@ -10,8 +10,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use hashbrown::HashTable;
-use tidegate_core::{Decision, Key, SKEW_MAX, State, Timestamp};
+use tidegate_core::{Decision, Key, State, Timestamp};
 
+use crate::forgotten::Forgotten;
 use crate::sync::{Mutex, MutexGuard};
 
 /// All shards.
@@ -44,10 +45,8 @@ pub(crate) struct Shard {
     heap_bytes: usize,
     bytes_max: usize,
     dropped: u64,
-    /// The latest time at which a record was removed because its key had all of its quota, by a clock
-    /// that has not been set back since. A thread whose clock reading is older starts anew no earlier
-    /// than that.
-    forgotten: Timestamp,
+    /// When keys had all of their quota whose records are gone.
+    forgotten: Forgotten,
 }
 
 #[derive(Debug)]
@@ -149,7 +148,7 @@ impl Shard {
             heap_bytes: 0,
             bytes_max,
             dropped: 0,
-            forgotten: Timestamp::ZERO,
+            forgotten: Forgotten::default(),
         }
     }
 
@@ -185,18 +184,14 @@ impl Shard {
         decision
     }
 
-    /// The instant at which a key without a record starts anew: `now`, or a little later where its
-    /// record may have been removed by a thread whose clock reading was later.
+    /// The instant at which a key without a record [starts anew](Forgotten::starts_at).
     pub(crate) fn starts_at(&self, now: Timestamp) -> Timestamp {
-        let late = self.forgotten > now && self.forgotten.since(now) <= SKEW_MAX;
-        if late { self.forgotten } else { now }
+        Timestamp::from_micros(self.forgotten.starts_at(now.as_micros()))
     }
 
-    /// Remembers when a key was full whose record goes at `now`. What lies further ahead than a late
-    /// thread can explain is of a clock that was set back, and would only hide this moment.
-    fn note_full(&mut self, at: Timestamp, now: Timestamp) {
-        let was_set_back = self.forgotten.since(now) > SKEW_MAX;
-        self.forgotten = if was_set_back { at } else { self.forgotten.max(at) };
+    /// Remembers when a key was full whose record goes at `now`.
+    fn note_full(&self, at: Timestamp, now: Timestamp) {
+        self.forgotten.note(at.as_micros(), now.as_micros());
     }
 
     /// The state of a key, as it is.

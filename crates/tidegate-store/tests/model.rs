@@ -20,13 +20,17 @@ use tidegate_store::{Answers, Charge, Request, StoreError, Table, TableConfig};
 const CONFIG: TableConfig =
     TableConfig { entry_bytes: TableConfig::ENTRY_BYTES_MIN, wide_bytes: 64 << 20 };
 
+/// For how many seconds the latest moment is kept.
+const RECENT: u64 = 4;
+
 /// What the table is to behave like.
 #[derive(Default)]
 struct Model {
     states: HashMap<Key, State>,
-    /// When a key was last seen full, by a clock that has not been set back since. A late call starts no
-    /// earlier than that.
-    full_since: HashMap<Key, Timestamp>,
+    /// When a key was full and gone: the furthest such moment, and the latest of a second. A late call
+    /// starts no earlier than that.
+    furthest: HashMap<Key, Timestamp>,
+    recent: HashMap<(Key, u64), Timestamp>,
 }
 
 impl Model {
@@ -80,20 +84,31 @@ impl Model {
             return;
         }
         self.states.remove(&charge.key);
-        let since = self.full_since.entry(charge.key).or_default();
-        let was_set_back = since.since(now) > SKEW_MAX;
-        *since = if was_set_back { now } else { now.max(*since) };
+        let furthest = self.furthest.entry(charge.key).or_default();
+        *furthest = now.max(*furthest);
+        let recent = self.recent.entry((charge.key, second_of(now) % RECENT)).or_default();
+        *recent = if second_of(*recent) == second_of(now) { now.max(*recent) } else { now };
     }
 
     fn starts_at(&self, key: Key, now: Timestamp) -> Timestamp {
-        let full_since = self.full_since.get(&key).copied().unwrap_or_default();
-        let is_late = full_since > now && full_since.since(now) <= SKEW_MAX;
-        if is_late && !self.states.contains_key(&key) { full_since } else { now }
+        if self.states.contains_key(&key) {
+            return now;
+        }
+        let latest = now.plus(SKEW_MAX);
+        let furthest = self.furthest.get(&key).filter(|&&moment| moment <= latest);
+        let recent = (0..RECENT).filter_map(|place| self.recent.get(&(key, place)));
+        let recent = recent.filter(|&&moment| second_of(moment) <= second_of(latest));
+        let moments = recent.map(|&moment| moment.min(latest)).chain(furthest.copied());
+        moments.fold(now, Timestamp::max)
     }
 
     fn forget(&mut self, key: Key) {
         self.states.remove(&key);
     }
+}
+
+fn second_of(at: Timestamp) -> u64 {
+    at.as_micros() / SKEW_MAX.as_micros()
 }
 
 /// When the entry of a state is full; `None` for a state that is in no entry.

@@ -16,6 +16,8 @@ use tidegate_store::{Charge, Request, Table, TableConfig};
 
 const SEEDS: u64 = 60;
 const STEPS: usize = 400;
+/// The longest that a thread is stopped.
+const STOP_MAX: Span = Span::from_secs(30);
 const CONFIG: TableConfig =
     TableConfig { entry_bytes: TableConfig::ENTRY_BYTES_MIN, wide_bytes: 1 << 20 };
 
@@ -66,37 +68,66 @@ enum Clock {
     Any,
     /// As [`Clock::Any`], and calls come up to [`SKEW_MAX`] after they have read it.
     AnyAndLate,
+    /// As [`Clock::AnyAndLate`], but set back by days, so that it never comes near where it was before.
+    DaysAndLate,
+    /// Never set back, but now and then a thread is stopped for longer than [`SKEW_MAX`] after it has
+    /// read it. The keys that it works on may then spend what they hold once more, and no others.
+    Stops,
 }
 
-/// Limits whose windows, if any, begin with a charge.
-fn limits_of_any_alignment() -> Vec<Limit> {
-    vec![
-        bucket(10, Span::SECOND, 10),
-        bucket(7, Span::from_secs(3), 5),
-        bucket(1, Span::SECOND, 1),
-        bucket(10, Span::SECOND, 1_000_000),
-        bucket(1, Span::SECOND, 1 << 40),
-        LeakyBucket::new(rate(1, Span::SECOND), 5).unwrap().into(),
-        log(3, Span::from_secs(10)),
-        log(40, Span::SECOND),
-        places(5, Span::from_secs(2)),
-    ]
+/// What is asked for, and how densely.
+struct Load {
+    limits: Vec<Limit>,
+    costs: &'static [u64],
+    step_micros: u64,
 }
 
-/// Limits with windows of the clock, whose periods divide a minute.
-fn limits_of_whole_minutes() -> Vec<Limit> {
-    let mut limits = limits_of_any_alignment();
-    limits.extend([
-        SteppedBucket::new(rate(20, Span::SECOND), 50).unwrap().into(),
-        SteppedBucket::new(rate(2, Span::from_secs(30)), 5).unwrap().into(),
-        window(10, Span::MINUTE),
-        window(1 << 30, Span::SECOND),
-        sliding(10, Span::MINUTE),
-        sliding(5_000, Span::from_millis(100)),
-        sliding(10_000_000, Span::from_millis(1_500)),
-        SlidingSlots::new(rate(50, Span::MINUTE), 6, Some(10)).unwrap().into(),
-    ]);
-    limits
+impl Load {
+    const COSTS: &'static [u64] = &[0, 1, 1, 1, 2, 3, 5, 10, 50, 4_096, 900_000, 1 << 39];
+
+    /// Limits whose windows, if any, begin with a charge.
+    fn of_any_alignment() -> Self {
+        let limits = vec![
+            bucket(10, Span::SECOND, 10),
+            bucket(7, Span::from_secs(3), 5),
+            bucket(1, Span::SECOND, 1),
+            bucket(10, Span::SECOND, 1_000_000),
+            bucket(1, Span::SECOND, 1 << 40),
+            LeakyBucket::new(rate(1, Span::SECOND), 5).unwrap().into(),
+            log(3, Span::from_secs(10)),
+            log(40, Span::SECOND),
+            places(5, Span::from_secs(2)),
+        ];
+        Self { limits, costs: Self::COSTS, step_micros: 300_000 }
+    }
+
+    /// Limits with windows of the clock, whose periods divide a minute.
+    fn of_whole_minutes() -> Self {
+        let mut load = Self::of_any_alignment();
+        load.limits.extend([
+            SteppedBucket::new(rate(20, Span::SECOND), 50).unwrap().into(),
+            SteppedBucket::new(rate(2, Span::from_secs(30)), 5).unwrap().into(),
+            window(10, Span::MINUTE),
+            window(1 << 30, Span::SECOND),
+            sliding(10, Span::MINUTE),
+            sliding(5_000, Span::from_millis(100)),
+            sliding(10_000_000, Span::from_millis(1_500)),
+            SlidingSlots::new(rate(50, Span::MINUTE), 6, Some(10)).unwrap().into(),
+        ]);
+        load
+    }
+
+    /// Limits that are full after the time of a late call, so that states are forgotten all the time.
+    fn soon_full() -> Self {
+        let limits = vec![
+            bucket(1, Span::SECOND, 1),
+            bucket(2, Span::SECOND, 1),
+            bucket(2, Span::SECOND, 2),
+            log(1, Span::SECOND),
+            log(2, Span::SECOND),
+        ];
+        Self { limits, costs: &[1], step_micros: 150_000 }
+    }
 }
 
 /// A table whose clock is set back, and the ideal beside it.
@@ -105,34 +136,37 @@ struct Run {
     clock: Clock,
     table: Table,
     limits: Vec<Limit>,
+    costs: &'static [u64],
+    step_micros: u64,
     keys: Vec<Key>,
     ideal: HashMap<Key, State>,
     /// The table's clock.
     now: Timestamp,
     /// The ideal's: it goes forward with the table's and is never set back.
     forward: Timestamp,
+    /// When, by the ideal's, the table's was set back. No call since has read it before that.
+    set_back_at: Timestamp,
     /// The leases of the table, each with that of the ideal.
     leases: Vec<(Key, LeaseId, LeaseId)>,
     dropped: u64,
 }
 
 impl Run {
-    fn new(seed: u64, keys: Keys, clock: Clock) -> Self {
-        let limits = match clock {
-            Clock::WholeMinutes => limits_of_whole_minutes(),
-            Clock::Any | Clock::AnyAndLate => limits_of_any_alignment(),
-        };
+    fn new(seed: u64, keys: Keys, clock: Clock, load: &Load) -> Self {
         // Two keys for each limit.
-        let limits: Vec<_> = limits.iter().chain(&limits).cloned().collect();
+        let limits: Vec<_> = load.limits.iter().chain(&load.limits).cloned().collect();
         Self {
             random: Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
             clock,
             table: support::table(CONFIG),
             keys: (0..limits.len()).map(|number| keys.key(number)).collect(),
             limits,
+            costs: load.costs,
+            step_micros: load.step_micros,
             ideal: HashMap::new(),
             now: START,
             forward: START,
+            set_back_at: START,
             leases: Vec::new(),
             dropped: 0,
         }
@@ -145,7 +179,7 @@ impl Run {
             2..=4 => self.set_back(),
             5 => self.restart(),
             6..=9 => {}
-            _ => self.go_forward(300_000),
+            _ => self.go_forward(self.step_micros),
         }
         if self.random.below(8) == 0 { self.release() } else { self.ask() }
     }
@@ -159,12 +193,14 @@ impl Run {
         let most = self.random.one_of(&[1_500_000, 20_000_000, 4_000_000_000, 20_000_000_000]);
         let micros = self.random.below(most);
         let micros = match self.clock {
+            Clock::Stops => 0,
             Clock::WholeMinutes => micros / 60_000_000 * 60_000_000,
             Clock::Any => micros,
             Clock::AnyAndLate => micros + SKEW_MAX.as_micros(),
+            Clock::DaysAndLate => Span::DAY.as_micros(),
         };
-        self.now = self.now.minus(Span::from_micros(micros));
-        if self.clock == Clock::AnyAndLate {
+        (self.now, self.set_back_at) = (self.now.minus(Span::from_micros(micros)), self.forward);
+        if let Clock::AnyAndLate | Clock::DaysAndLate = self.clock {
             self.look_at_all();
         }
     }
@@ -181,11 +217,12 @@ impl Run {
         let mut bytes = Vec::new();
         self.table.write_snapshot(&mut bytes, &[7; 32], self.now).unwrap();
         self.dropped += self.table.stats(self.now).dropped;
-        if self.clock == Clock::AnyAndLate {
+        match self.clock {
             // No call outlives its process.
-            (self.now, self.forward) = (self.now.plus(SKEW_MAX), self.forward.plus(SKEW_MAX));
-        } else {
-            self.set_back();
+            Clock::AnyAndLate | Clock::DaysAndLate | Clock::Stops => {
+                (self.now, self.forward) = (self.now.plus(STOP_MAX), self.forward.plus(STOP_MAX));
+            }
+            Clock::WholeMinutes | Clock::Any => self.set_back(),
         }
         self.table = Table::new(CONFIG, self.now).unwrap();
         self.table.read_snapshot(&bytes, &[7; 32], self.now).unwrap();
@@ -195,11 +232,7 @@ impl Run {
     fn ask(&mut self) {
         let first = self.random.below(self.limits.len() as u64) as usize;
         let count = self.random.one_of(&[1, 1, 1, 2, 3]);
-        let late = match self.clock {
-            Clock::AnyAndLate => self.random.one_of(&[0, 0, SKEW_MAX.as_micros()]),
-            Clock::WholeMinutes | Clock::Any => 0,
-        };
-        let late = Span::from_micros(self.random.below(late + 1));
+        let late = self.late();
         let now = self.now.minus(late);
         let chosen: Vec<_> = (first..first + count).map(|n| n % self.limits.len()).collect();
         let operations: Vec<_> = chosen.iter().map(|_| self.operation()).collect();
@@ -220,13 +253,45 @@ impl Run {
                 other => other,
             };
             let charge = Charge { operation, ..*charge };
-            self.follow(&charge, decision, late);
+            self.follow(&charge, decision, if late > SKEW_MAX { Span::ZERO } else { late });
         }
         self.refund(late, &charges, refused);
+        if late > SKEW_MAX {
+            self.excuse(&charges);
+        }
+    }
+
+    /// How long ago a call has read the clock.
+    fn late(&mut self) -> Span {
+        let most = match self.clock {
+            Clock::WholeMinutes | Clock::Any => Span::ZERO,
+            Clock::AnyAndLate | Clock::DaysAndLate => {
+                self.random.one_of(&[Span::ZERO, Span::ZERO, SKEW_MAX])
+            }
+            Clock::Stops => {
+                let often = [Span::ZERO, Span::ZERO, SKEW_MAX, SKEW_MAX, SKEW_MAX];
+                let stops = [SKEW_MAX.plus(SKEW_MAX), Span::from_secs(6), STOP_MAX];
+                if self.random.below(6) == 0 {
+                    self.random.one_of(&stops)
+                } else {
+                    self.random.one_of(&often)
+                }
+            }
+        };
+        let late = Span::from_micros(self.random.below(most.as_micros() + 1));
+        late.min(self.forward.since(self.set_back_at))
+    }
+
+    /// The keys of a call that was too late have all of their quota once more.
+    fn excuse(&mut self, charges: &[Charge<'_>]) {
+        for charge in charges {
+            self.ideal.remove(&charge.key);
+            self.leases.retain(|(key, ..)| *key != charge.key);
+        }
     }
 
     fn operation(&mut self) -> Operation {
-        let cost = self.random.one_of(&[0, 1, 1, 1, 2, 3, 5, 10, 50, 4_096, 900_000, 1 << 39]);
+        let cost = self.random.one_of(self.costs);
         match self.random.below(12) {
             0 => peek(cost),
             1 => Operation::Debit { cost: cost.min(20) },
@@ -283,9 +348,9 @@ impl Run {
     }
 }
 
-fn is_never_over(keys: Keys, clock: Clock) {
+fn is_never_over(clock: Clock, load: &Load, keys: Keys) {
     for seed in 1..=SEEDS {
-        let mut run = Run::new(seed, keys, clock);
+        let mut run = Run::new(seed, keys, clock, load);
         for _ in 0..STEPS {
             run.step();
         }
@@ -296,54 +361,114 @@ fn is_never_over(keys: Keys, clock: Clock) {
 
 #[test]
 fn never_over_by_a_clock_that_is_set_back_while_keys_stand_apart() {
-    is_never_over(Keys::Apart, Clock::WholeMinutes);
-    is_never_over(Keys::Apart, Clock::Any);
+    is_never_over(Clock::WholeMinutes, &Load::of_whole_minutes(), Keys::Apart);
+    is_never_over(Clock::Any, &Load::of_any_alignment(), Keys::Apart);
 }
 
 #[test]
 fn never_over_by_a_clock_that_is_set_back_while_keys_take_each_others_places() {
-    is_never_over(Keys::Crowded, Clock::WholeMinutes);
-    is_never_over(Keys::Crowded, Clock::Any);
+    is_never_over(Clock::WholeMinutes, &Load::of_whole_minutes(), Keys::Crowded);
+    is_never_over(Clock::Any, &Load::of_any_alignment(), Keys::Crowded);
 }
 
 #[test]
 fn never_over_by_late_calls_after_the_clock_was_set_back() {
-    is_never_over(Keys::Apart, Clock::AnyAndLate);
-    is_never_over(Keys::Crowded, Clock::AnyAndLate);
-}
-
-/// One per second: of what is admitted up to 1.95 s, the second is only due at 1 s and a third at 2 s.
-/// The call at 0.95 s comes late, after `look` has made the table forget the key at 1.9 s. Before all
-/// that, another key was forgotten while the clock was an hour ahead.
-fn admits_two_by_1_95_seconds(limit: &Limit, look: impl Fn(&Table)) {
-    let table = support::table(CONFIG);
-    let (key, other) = (Keys::Crowded.key(1), Keys::Crowded.key(2));
-    let ahead = START.plus(Span::HOUR);
-    assert!(takes(&table, limit, other, ahead, 1));
-    let _ = one(&table, limit, other, ahead, Operation::Refund { cost: 1, taken_at: ahead });
-    assert!(takes(&table, limit, key, START, 1));
-    look(&table);
-    let late = takes(&table, limit, key, later(START, 950_000), 1);
-    let then = takes(&table, limit, key, later(START, 1_950_000), 1);
-    assert!(!(late && then), "{}", limit.name());
+    for keys in [Keys::Apart, Keys::Crowded] {
+        is_never_over(Clock::AnyAndLate, &Load::of_any_alignment(), keys);
+        is_never_over(Clock::DaysAndLate, &Load::soon_full(), keys);
+    }
 }
 
 #[test]
-fn a_late_clock_gains_nothing_from_an_entry_given_away_after_the_clock_was_set_back() {
+fn never_over_by_threads_that_were_stopped_but_for_the_keys_that_they_work_on() {
+    for keys in [Keys::Apart, Keys::Crowded] {
+        is_never_over(Clock::Stops, &Load::of_whole_minutes(), keys);
+        is_never_over(Clock::Stops, &Load::soon_full(), keys);
+    }
+}
+
+/// One per second: of what is admitted up to 1.95 s, the second is only due at 1 s and a third at 2 s.
+/// The call at 0.95 s comes late, after `look` has made the table forget the key at 1.9 s.
+fn admits_two_by_1_95_seconds(table: &Table, limit: &Limit, look: impl Fn()) {
+    let key = Keys::Crowded.key(1);
+    assert!(takes(table, limit, key, START, 1));
+    look();
+    let late = takes(table, limit, key, later(START, 950_000), 1);
+    let then = takes(table, limit, key, later(START, 1_950_000), 1);
+    assert!(!(late && then), "{}", limit.name());
+}
+
+/// The table gives the key's place away at 1.9 s.
+fn give_away(table: &Table) {
     let slow = bucket(1, Span::HOUR, 1);
-    admits_two_by_1_95_seconds(&bucket(1, Span::SECOND, 1), |table| {
-        for number in 3..7 {
-            assert!(takes(table, &slow, Keys::Crowded.key(number), later(START, 1_900_000), 1));
-        }
-    });
+    for number in 3..7 {
+        assert!(takes(table, &slow, Keys::Crowded.key(number), later(START, 1_900_000), 1));
+    }
+}
+
+/// The table forgets the key when somebody looks at it at 1.9 s.
+fn look_at_full(table: &Table, limit: &Limit) {
+    let _ = one(table, limit, Keys::Crowded.key(1), later(START, 1_900_000), peek(1));
+}
+
+/// A call of another key of the same stripe and shard, which is full at `now` and gone.
+fn forget_another(table: &Table, limit: &Limit, now: Timestamp) {
+    let other = Keys::Crowded.key(2);
+    assert!(takes(table, limit, other, now, 1));
+    let _ = one(table, limit, other, now, Operation::Refund { cost: 1, taken_at: now });
+}
+
+/// By how much the clock was ahead before: by so little that it comes there again, and by more.
+const AHEAD_MILLIS: [u64; 6] = [1_950, 2_000, 2_050, 2_900, 4_100, 3_600_000];
+
+#[test]
+fn a_late_clock_gains_nothing_from_an_entry_given_away_after_the_clock_was_set_back() {
+    let limit = bucket(1, Span::SECOND, 1);
+    for ahead in AHEAD_MILLIS {
+        let table = support::table(CONFIG);
+        forget_another(&table, &limit, later(START, ahead * 1_000));
+        admits_two_by_1_95_seconds(&table, &limit, || give_away(&table));
+    }
 }
 
 #[test]
 fn a_late_clock_gains_nothing_from_a_wide_state_forgotten_after_the_clock_was_set_back() {
     let limit = log(1, Span::SECOND);
-    admits_two_by_1_95_seconds(&limit, |table| {
-        let _ = one(table, &limit, Keys::Crowded.key(1), later(START, 1_900_000), peek(1));
-    });
+    for ahead in AHEAD_MILLIS {
+        let table = support::table(CONFIG);
+        forget_another(&table, &limit, later(START, ahead * 1_000));
+        admits_two_by_1_95_seconds(&table, &limit, || look_at_full(&table, &limit));
+    }
+}
+
+/// Between the two, a thread that was stopped for longer than any promise is made for works on another
+/// key: one late call is no clock that was set back.
+const STOPPED_MILLIS: [u64; 6] = [1_001, 2_000, 2_400, 4_000, 5_000, 60_000];
+
+#[test]
+fn a_thread_that_was_stopped_does_not_hide_that_an_entry_was_given_away() {
+    let limit = bucket(1, Span::SECOND, 1);
+    for stopped in STOPPED_MILLIS {
+        let table = support::table(CONFIG);
+        admits_two_by_1_95_seconds(&table, &limit, || {
+            give_away(&table);
+            let late = Span::from_millis(stopped);
+            forget_another(&table, &limit, later(START, 1_900_000).minus(late));
+        });
+    }
+}
+
+#[test]
+fn a_thread_that_was_stopped_does_not_hide_that_a_wide_state_was_forgotten() {
+    let limit = log(1, Span::SECOND);
+    for stopped in STOPPED_MILLIS {
+        let table = support::table(CONFIG);
+        admits_two_by_1_95_seconds(&table, &limit, || {
+            look_at_full(&table, &limit);
+            let late = Span::from_millis(stopped);
+            forget_another(&table, &limit, later(START, 1_900_000).minus(late));
+        });
+    }
 }
 
 /// A key that is forgotten at 3 s, before the clock is set back, says when *late* calls of other keys
@@ -391,6 +516,30 @@ fn a_clock_that_was_ahead_gives_at_most_one_burst_each_time() {
     assert!((BURST..=TIMES * BURST).contains(&more), "{more} more");
 }
 
+/// To a state, a thread that was stopped for more than [`SKEW_MAX`] is a clock that was set back: it is pulled
+/// to the time of that call, and the others find it so much older. Where there is no state any more, the
+/// call starts a full one at its time, with the same outcome.
+#[test]
+fn a_thread_that_was_stopped_gives_at_most_one_burst_each_time() {
+    const BURST: u64 = 10;
+    let now = later(START, 60_000_000);
+    for limit in [bucket(BURST, Span::SECOND, BURST), log(BURST, Span::SECOND)] {
+        for stopped in [1_001, 1_500, 2_000, 2_001, 5_000, 59_000] {
+            for is_live in [true, false] {
+                let (table, key) = (support::table(CONFIG), Keys::Apart.key(1));
+                assert!(!is_live || takes(&table, &limit, key, now, BURST));
+                let late = takes(&table, &limit, key, now.minus(Span::from_millis(stopped)), BURST);
+                let mut more = if late { BURST } else { 0 };
+                while takes(&table, &limit, key, now, 1) {
+                    more += 1;
+                }
+                let allowed = if is_live { BURST } else { 2 * BURST };
+                assert!(more <= allowed, "{} {stopped} {is_live}: {more}", limit.name());
+            }
+        }
+    }
+}
+
 /// A clock that was set back pulls a state that lies ahead to the first time that it sees. Where that
 /// call is late, others find the state so much older.
 #[test]
@@ -407,6 +556,31 @@ fn a_late_call_that_is_the_first_after_the_clock_was_set_back_gives_at_most_skew
             more += 1;
         }
         assert!(more * 1_000_000 <= late * PER_SECOND, "{more} more");
+    }
+}
+
+/// Near where the clock was before it was set back, a key that starts anew may start there, as it has to if
+/// that was no other clock but a call in time. To a late call, the state then lies too far ahead as well.
+#[test]
+fn a_late_call_near_where_the_clock_was_before_it_was_set_back_gives_at_most_skew_max() {
+    const PER_SECOND: u64 = 10;
+    for limit in [bucket(PER_SECOND, Span::SECOND, PER_SECOND), log(PER_SECOND, Span::SECOND)] {
+        for late in (0..=1_000).step_by(50) {
+            for ahead in (0..=1_000).step_by(50) {
+                let (table, key) = (support::table(CONFIG), Keys::Crowded.key(1));
+                forget_another(&table, &limit, later(START, ahead * 1_000));
+                assert!(takes(&table, &limit, key, START, PER_SECOND));
+                let late_at = START.minus(Span::from_millis(late));
+                assert!(!takes(&table, &limit, key, late_at, 1));
+                let mut more = 0;
+                while takes(&table, &limit, key, START, 1) {
+                    more += 1;
+                }
+                // All charges of a log leave it together.
+                let refilled = if late < 1_000 { late * PER_SECOND / 1_000 } else { PER_SECOND };
+                assert!(more <= refilled, "{} {late} {ahead}: {more}", limit.name());
+            }
+        }
     }
 }
 
