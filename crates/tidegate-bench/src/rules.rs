@@ -175,8 +175,7 @@ fn deciding(rounds: usize) -> Result<Vec<Figure>, Box<dyn Error>> {
         best_bare = best_bare.min(call_ns(|| _ = black_box(bare.check(black_box("user-42")))));
         for (view, best) in views.iter().zip(&mut best) {
             let call = Call::new("api", view);
-            best.0 =
-                best.0.min(call_ns(|| _ = black_box(checker.check(black_box(&call)).is_ok())));
+            best.0 = best.0.min(call_ns(|| _ = black_box(checker.check(black_box(&call)).is_ok())));
             best.1 = best.1.min(call_ns(|| drop(black_box(ruled.check(black_box(&call))))));
         }
     }
