@@ -140,13 +140,13 @@ impl Hot {
     }
 }
 
-#[library_benchmark(setup = buckets, config = at_most(205))]
+#[library_benchmark(setup = buckets, config = at_most(190))]
 #[bench::hot()]
 fn take(hot: &mut Hot) -> u64 {
     hot.repeat(TAKE)
 }
 
-#[library_benchmark(setup = empty_bucket, config = at_most(270))]
+#[library_benchmark(setup = empty_bucket, config = at_most(208))]
 #[bench::hot()]
 fn deny(hot: &mut Hot) -> u64 {
     hot.repeat(TAKE)
@@ -158,13 +158,13 @@ fn peek(hot: &mut Hot) -> u64 {
     hot.repeat(PEEK)
 }
 
-#[library_benchmark(setup = fixed_windows, config = at_most(312))]
+#[library_benchmark(setup = fixed_windows, config = at_most(360))]
 #[bench::hot()]
 fn fixed_window(hot: &mut Hot) -> u64 {
     hot.repeat(TAKE)
 }
 
-#[library_benchmark(setup = sliding_windows, config = at_most(396))]
+#[library_benchmark(setup = sliding_windows, config = at_most(445))]
 #[bench::hot()]
 fn sliding_window(hot: &mut Hot) -> u64 {
     hot.repeat(TAKE)
@@ -186,7 +186,7 @@ fn two_limits_at_once(hot: &mut Hot) -> usize {
     hot.decisions.len()
 }
 
-#[library_benchmark(setup = many_buckets, config = at_most(300))]
+#[library_benchmark(setup = many_buckets, config = at_most(280))]
 #[bench::sixteen()]
 fn batch(hot: &mut Hot) -> usize {
     (0..DECISIONS as usize / BATCH).map(|_| hot.batch()).sum()
@@ -212,7 +212,7 @@ fn limiter() -> &'static Limiter<ManualClock> {
 }
 
 // The whole of a call of the library but for its clock: hashing the key and all.
-#[library_benchmark(setup = limiter, config = at_most(470))]
+#[library_benchmark(setup = limiter, config = at_most(355))]
 #[bench::text()]
 fn limiter_check(limiter: &Limiter<ManualClock>) -> u64 {
     let allowed = |_: &u64| limiter.check(black_box("user:00000042")).is_allowed();
