@@ -146,7 +146,7 @@ fn take(hot: &mut Hot) -> u64 {
     hot.repeat(TAKE)
 }
 
-#[library_benchmark(setup = empty_bucket, config = at_most(208))]
+#[library_benchmark(setup = empty_bucket, config = at_most(230))]
 #[bench::hot()]
 fn deny(hot: &mut Hot) -> u64 {
     hot.repeat(TAKE)
@@ -158,13 +158,13 @@ fn peek(hot: &mut Hot) -> u64 {
     hot.repeat(PEEK)
 }
 
-#[library_benchmark(setup = fixed_windows, config = at_most(360))]
+#[library_benchmark(setup = fixed_windows, config = at_most(312))]
 #[bench::hot()]
 fn fixed_window(hot: &mut Hot) -> u64 {
     hot.repeat(TAKE)
 }
 
-#[library_benchmark(setup = sliding_windows, config = at_most(445))]
+#[library_benchmark(setup = sliding_windows, config = at_most(396))]
 #[bench::hot()]
 fn sliding_window(hot: &mut Hot) -> u64 {
     hot.repeat(TAKE)

@@ -169,28 +169,24 @@ impl Table {
         finish: impl Fn(Decision) -> R,
     ) -> R {
         debug_assert_eq!(probe, self.places.probe(key), "a key that another table has fetched");
-        // As `decide_entry`, for the usual algorithm right here; all else is behind one call.
-        if let Limit::TokenBucket(bucket) = limit
-            && let Some((word, entry)) = self.places.find_in_first(probe)
-            && let Some((decision, new)) = self.try_entry(bucket, entry, now, operation)
-            && swap(word, entry, new)
-        {
-            return finish(decision);
-        }
-        finish(self.decide_apart(now, &Charge { limit, key, operation }, probe))
-    }
-
-    #[inline(never)]
-    fn decide_apart(&self, now: Timestamp, charge: &Charge<'_>, probe: Probe) -> Decision {
-        match charge.limit {
-            // It has just been tried.
-            Limit::TokenBucket(limit) => self.decide_entry_slowly(limit, probe, now, charge),
-            Limit::LeakyBucket(limit) => self.decide_entry(limit, probe, now, charge),
-            Limit::SteppedBucket(limit) => self.decide_entry(limit, probe, now, charge),
-            Limit::FixedWindow(limit) => self.decide_entry(limit, probe, now, charge),
-            Limit::SlidingWindow(limit) => self.decide_entry(limit, probe, now, charge),
+        let charge = &Charge { limit, key, operation };
+        match limit {
+            // The usual algorithm right here; each other may be behind a call.
+            Limit::TokenBucket(bucket) => {
+                if let Some((word, entry)) = self.places.find_in_first(probe)
+                    && let Some((decision, new)) = self.try_entry(bucket, entry, now, operation)
+                    && swap(word, entry, new)
+                {
+                    return finish(decision);
+                }
+                finish(self.decide_entry_slowly(bucket, probe, now, charge))
+            }
+            Limit::LeakyBucket(limit) => self.decide_entry(limit, probe, now, charge, finish),
+            Limit::SteppedBucket(limit) => self.decide_entry(limit, probe, now, charge, finish),
+            Limit::FixedWindow(limit) => self.decide_entry(limit, probe, now, charge, finish),
+            Limit::SlidingWindow(limit) => self.decide_entry(limit, probe, now, charge, finish),
             Limit::SlidingSlots(_) | Limit::SlidingLog(_) | Limit::Concurrency(_) => {
-                self.decide_wide(now, charge)
+                finish(self.decide_wide(now, charge))
             }
         }
     }
@@ -284,20 +280,21 @@ impl Table {
     /// The fast path: an entry in its first line, one swap. It is a straight line, so that nothing has
     /// to be kept for a second round.
     #[inline]
-    fn decide_entry<L: Inline>(
+    fn decide_entry<L: Inline, R>(
         &self,
         limit: &L,
         probe: Probe,
         now: Timestamp,
         charge: &Charge<'_>,
-    ) -> Decision {
+        finish: impl Fn(Decision) -> R,
+    ) -> R {
         if let Some((word, entry)) = self.places.find_in_first(probe)
             && let Some((decision, new)) = self.try_entry(limit, entry, now, charge.operation)
             && swap(word, entry, new)
         {
-            return decision;
+            return finish(decision);
         }
-        self.decide_entry_slowly(limit, probe, now, charge)
+        finish(self.decide_entry_slowly(limit, probe, now, charge))
     }
 
     /// As [`Table::decide_entry`], wherever the entry is and whatever others do to it meanwhile.
