@@ -188,7 +188,8 @@ impl Windows {
         start <= taken_at && taken_at < window.ends_at
     }
 
-    fn count_max(&self) -> u64 {
+    /// The most that a window counts, which is also the largest limit.
+    pub fn count_max(&self) -> u64 {
         match self {
             Self::Clock(length) if length.as_micros() % Span::SECOND.as_micros() == 0 => {
                 Rate::COUNT_MAX

@@ -69,6 +69,13 @@ impl TokenBucket {
         self.burst
     }
 
+    /// How long one token takes to come back, in microseconds: a numerator of at most
+    /// [`Rate::PERIOD_MAX`] and a denominator of at most 2^24, in lowest terms where that is exact.
+    /// For whoever has to do the same arithmetic elsewhere.
+    pub const fn pace(&self) -> (u64, u32) {
+        (self.pace.ticks, self.pace.tokens)
+    }
+
     /// Decides one operation. `None` is a full bucket, before and after.
     pub fn decide(
         &self,
@@ -93,7 +100,12 @@ impl TokenBucket {
     ) -> Option<(Decision, Option<Bucket>)> {
         let Operation::Take { cost } = operation else { return None };
         let used = self.used_narrow(bucket, now)?;
-        let asked = if cost == 1 { self.pace.ticks } else { cost.checked_mul(self.pace.ticks)? };
+        let asked = match cost {
+            1 => self.pace.ticks,
+            // It fits into a depth of 0 as well, which stands for one that 64 bits cannot say.
+            0 => return None,
+            _ => cost.checked_mul(self.pace.ticks)?,
+        };
         let spent = used.checked_add(asked)?;
         if spent <= self.depth_narrow {
             return Some(self.outcome(ALLOW, spent, self.depth_narrow, now, false));
@@ -282,6 +294,14 @@ mod tests {
             let (decision, state) = limit.decide(None, Timestamp::ZERO, take(cost));
             assert_eq!((decision.verdict, state), (Verdict::NeverFits, None));
         }
+    }
+
+    #[test]
+    fn nothing_taken_from_a_bucket_deeper_than_64_bits_leaves_all_of_it() {
+        let rate = Rate::new(1_259, Span::from_micros(30_744_573_098)).unwrap();
+        let limit = TokenBucket::new(rate, 600_000_007).unwrap();
+        let (decision, state) = limit.decide(None, Timestamp::ZERO, take(0));
+        assert_eq!((decision.remaining, state), (600_000_007, None));
     }
 
     #[test]

@@ -58,6 +58,8 @@ impl Request<'_> {
 pub struct Answers {
     decisions: Vec<Decision>,
     ends: Vec<Result<usize, StoreError>>,
+    /// By the number of the request; shorter where stores have no clock of their own.
+    instants: Vec<Option<Timestamp>>,
 }
 
 impl Answers {
@@ -70,6 +72,7 @@ impl Answers {
     pub fn clear(&mut self) {
         self.decisions.clear();
         self.ends.clear();
+        self.instants.clear();
     }
 
     /// Adds the answer to the next request: what `decide` appends, or its error.
@@ -80,6 +83,23 @@ impl Answers {
             self.decisions.truncate(start);
         }
         self.ends.push(answer.map(|()| self.decisions.len()));
+    }
+
+    /// Adds the answer to the next request, which was decided at an instant of the store's own clock.
+    pub fn push_at(
+        &mut self,
+        at: Timestamp,
+        decide: impl FnOnce(&mut Vec<Decision>) -> Result<(), StoreError>,
+    ) {
+        self.instants.resize(self.ends.len(), None);
+        self.instants.push(Some(at));
+        self.push_with(decide);
+    }
+
+    /// The instant at which a store with a clock of its own decided the request of this number;
+    /// `None` where it was the request's `now`. A refund names it as the time of the charge.
+    pub fn decided_at(&self, request: usize) -> Option<Timestamp> {
+        self.instants.get(request).copied().flatten()
     }
 
     /// How many requests have been answered.
@@ -106,14 +126,38 @@ impl Answers {
     }
 }
 
-/// Why a request could not be decided. No state was changed.
+/// Why a request could not be decided. [`StoreError::may_have_changed_state`] says whether anything
+/// was charged all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The request is under more limits than [`Request::CHARGES_MAX`].
+    /// The request is under more limits than [`Request::CHARGES_MAX`]. No state was changed.
     TooManyCharges,
-    /// The request names one key twice.
+    /// The request names one key twice. No state was changed.
     RepeatedKey,
+    /// The store could not be asked: there is no connection to it. No state was changed.
+    Unreachable,
+    /// The store was asked, and no answer came in time. The request may have been charged.
+    NoAnswer,
+    /// The store refused to decide, as one does that may not write. No state was changed.
+    Refused,
+    /// What the store holds for one of the keys was written by somebody else, and the store is told
+    /// to leave it. No state was changed.
+    ForeignState,
+}
+
+impl StoreError {
+    /// Whether the request may have been charged although there is no answer to it.
+    pub const fn may_have_changed_state(self) -> bool {
+        match self {
+            Self::NoAnswer => true,
+            Self::TooManyCharges
+            | Self::RepeatedKey
+            | Self::Unreachable
+            | Self::Refused
+            | Self::ForeignState => false,
+        }
+    }
 }
 
 impl fmt::Display for StoreError {
@@ -123,6 +167,10 @@ impl fmt::Display for StoreError {
                 write!(f, "the request is under more than {} limits", Request::CHARGES_MAX)
             }
             Self::RepeatedKey => f.write_str("the request names one key twice"),
+            Self::Unreachable => f.write_str("the store cannot be reached"),
+            Self::NoAnswer => f.write_str("the store did not answer in time"),
+            Self::Refused => f.write_str("the store refused to decide"),
+            Self::ForeignState => f.write_str("the store holds a state that is not Tidegate's"),
         }
     }
 }
