@@ -8,7 +8,7 @@ use tidegate_core::Timestamp;
 use crate::descriptor::{DescriptorTree, with_rules};
 use crate::identity::KeyHasher;
 use crate::index::{AttributeId, Builder, Index};
-use crate::rule::{Cost, Domain, Pressure, Quota, Rule, RuleSet};
+use crate::rule::{Cost, DescriptorTraits, Domain, Pressure, Quota, Rule, RuleSet};
 
 mod limits;
 mod overrides;
@@ -21,6 +21,10 @@ use overrides::Overrides;
 /// One of the rules of a compiled set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuleId(u32);
+
+/// One of the domains of a compiled set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DomainId(u32);
 
 /// One of the limits of a compiled set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,12 +43,15 @@ pub struct CompiledRules {
     by_name: HashMap<Box<str>, usize, foldhash::fast::RandomState>,
     pub(crate) hasher: KeyHasher,
     is_elastic: bool,
+    version: u64,
+    since: Option<Timestamp>,
 }
 
 /// One domain: its rules by what requests look like.
 #[derive(Debug)]
 pub(crate) struct CompiledDomain {
     name: Box<str>,
+    pub(crate) id: DomainId,
     /// The first of its rules among all rules; those that look at attributes in any order come
     /// first, then those of descriptors.
     pub(crate) first: u32,
@@ -72,6 +79,10 @@ pub(crate) struct CompiledRule {
     /// Below which pressure its limits are stretched; never, where it is not elastic.
     pub(crate) relaxed_below: Pressure,
     pub(crate) priority: Option<Box<CompiledPriority>>,
+    /// Whether it is the rule of a descriptor of Envoy's.
+    is_of_descriptor: bool,
+    /// What is special about its descriptor; `None` where nothing is, which is most of them.
+    traits: Option<Box<DescriptorTraits>>,
 }
 
 #[derive(Debug)]
@@ -106,16 +117,24 @@ impl CompiledRules {
 
     fn compiled(set: RuleSet, hasher: &KeyHasher, old: Option<(&Self, Timestamp)>) -> Self {
         let mut compiler = Compiler { rules: Vec::new(), limits: Limits::new(hasher) };
-        let domains: Vec<_> = set.domains().iter().map(|domain| compiler.domain(domain)).collect();
+        let domains: Vec<_> =
+            (0..).zip(set.domains()).map(|(at, one)| compiler.domain(DomainId(at), one)).collect();
         let by_name = domains.iter().enumerate().map(|(at, one)| (one.name.clone(), at)).collect();
         let Compiler { rules, mut limits } = compiler;
+        let (version, since) = old.map_or((1, None), |(old, now)| (old.version + 1, Some(now)));
         let (old, now) =
             old.map_or((&[][..], Timestamp::ZERO), |(old, now)| (&old.limits[..], now));
         limits.connect(old, now);
         let is_elastic = rules.iter().any(|one| one.rule.elastic.is_some());
         let limits = limits.all;
         let heirs = Heirs::new(&limits);
-        Self { set, rules, limits, heirs, domains, by_name, hasher: *hasher, is_elastic }
+        let hasher = *hasher;
+        Self { set, rules, limits, heirs, domains, by_name, hasher, is_elastic, version, since }
+    }
+
+    /// The number of a domain; `None` where nobody wrote rules for it.
+    pub fn domain_id(&self, name: &str) -> Option<DomainId> {
+        self.domain(name).map(|domain| domain.id)
     }
 
     #[inline]
@@ -134,6 +153,31 @@ impl CompiledRules {
         self.is_elastic
     }
 
+    /// How many sets of rules there have been with this one: 1 for the first, and one more for each
+    /// that [follows](Self::following).
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Since when they are in force; `None` for the first, which nothing came before.
+    pub fn since(&self) -> Option<Timestamp> {
+        self.since
+    }
+
+    /// How many rules there are, over all domains.
+    pub fn rule_count(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// The domain of each rule, in the order of [`RuleId::number`].
+    pub fn rule_domains(&self) -> impl Iterator<Item = (&str, &Rule)> {
+        let of = |domain: &'_ CompiledDomain| domain.first as usize..domain.end as usize;
+        self.domains.iter().flat_map(move |domain| {
+            self.rules[of(domain)].iter().map(|one| (&*domain.name, &*one.rule))
+        })
+    }
+
     /// The rules as they were read.
     pub fn set(&self) -> &RuleSet {
         &self.set
@@ -143,6 +187,14 @@ impl CompiledRules {
     #[inline]
     pub fn rule(&self, id: RuleId) -> &Rule {
         &self.rules[id.0 as usize].rule
+    }
+
+    /// What is special about the descriptor of a rule; `None` for a rule that belongs to none.
+    #[inline]
+    pub fn traits(&self, id: RuleId) -> Option<&DescriptorTraits> {
+        static PLAIN: DescriptorTraits = DescriptorTraits::PLAIN;
+        let rule = &self.rules[id.0 as usize];
+        rule.is_of_descriptor.then(|| rule.traits.as_deref().unwrap_or(&PLAIN))
     }
 
     /// One limit.
@@ -167,7 +219,22 @@ impl CompiledRules {
     }
 }
 
+impl DomainId {
+    /// Its place among all domains, in the order of the set.
+    #[inline]
+    pub fn number(self) -> usize {
+        self.0 as usize
+    }
+}
+
 impl RuleId {
+    /// Its place among all rules: those of the first domain first, and in a domain those that look
+    /// at attributes in any order before those of descriptors.
+    #[inline]
+    pub fn number(self) -> usize {
+        self.0 as usize
+    }
+
     pub(crate) fn new(number: u32) -> Self {
         Self(number)
     }
@@ -189,7 +256,7 @@ struct Compiler<'h> {
 }
 
 impl Compiler<'_> {
-    fn domain(&mut self, domain: &Domain) -> CompiledDomain {
+    fn domain(&mut self, id: DomainId, domain: &Domain) -> CompiledDomain {
         let first = self.next();
         let mut builder = Index::builder();
         let mut lists = HashMap::default();
@@ -198,16 +265,20 @@ impl Compiler<'_> {
         }
         let first_descriptor = self.next();
         let descriptors = (!domain.descriptors.is_empty()).then(|| {
-            for rule in
-                with_rules(&domain.descriptors).into_iter().filter_map(|one| one.rule.as_ref())
-            {
+            for descriptor in with_rules(&domain.descriptors) {
+                let Some(rule) = &descriptor.rule else { continue };
                 self.rule(&domain.name, rule, &mut builder, &mut lists);
+                if let Some(compiled) = self.rules.last_mut() {
+                    let is_special = descriptor.traits != DescriptorTraits::PLAIN;
+                    compiled.is_of_descriptor = true;
+                    compiled.traits = is_special.then(|| Box::new(descriptor.traits.clone()));
+                }
             }
             DescriptorTree::new(&domain.descriptors)
         });
         let (index, end) = (builder.build(&domain.rules), self.next());
         let name = domain.name.as_str().into();
-        CompiledDomain { name, first, index, descriptors, first_descriptor, end }
+        CompiledDomain { name, id, first, index, descriptors, first_descriptor, end }
     }
 
     fn next(&self) -> u32 {
@@ -247,6 +318,8 @@ impl Compiler<'_> {
                 let (by, classes) = (intern(&priority.by), classes.collect());
                 Box::new(CompiledPriority { by, classes })
             }),
+            is_of_descriptor: false,
+            traits: None,
             rule: Box::new(rule.clone()),
         };
         self.rules.push(compiled);

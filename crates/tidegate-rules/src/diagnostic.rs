@@ -157,7 +157,7 @@ impl fmt::Display for Severity {
 
 /// What was found so far.
 #[derive(Debug)]
-pub(crate) struct Problems {
+pub struct Problems {
     names: Vec<String>,
     errors: Kept,
     warnings: Kept,
@@ -180,7 +180,7 @@ impl Default for Problems {
 
 impl Problems {
     /// None yet in these sources.
-    pub(crate) fn new(sources: &[Source]) -> Self {
+    pub fn new(sources: &[Source]) -> Self {
         Self {
             names: sources.iter().map(|source| source.name.clone()).collect(),
             errors: Kept::new(Severity::Error),
@@ -189,7 +189,7 @@ impl Problems {
     }
 
     /// Adds what makes the rules unusable.
-    pub(crate) fn error(&mut self, place: Place, message: impl Into<String>) -> &mut Diagnostic {
+    pub fn error(&mut self, place: Place, message: impl Into<String>) -> &mut Diagnostic {
         self.errors.add(place, message.into())
     }
 
@@ -213,7 +213,7 @@ impl Problems {
     }
 
     /// Whether there is an error.
-    pub(crate) fn has_errors(&self) -> bool {
+    pub fn has_errors(&self) -> bool {
         self.errors.found > 0
     }
 
@@ -236,7 +236,7 @@ impl Problems {
     }
 
     /// What was found, with the lines of the `sources` that it is about.
-    pub(crate) fn into_report(self, sources: &[Source]) -> Report {
+    pub fn into_report(self, sources: &[Source]) -> Report {
         let (errors, warnings) = (self.errors.found, self.warnings.found);
         let mut diagnostics = self.errors.diagnostics;
         diagnostics.extend(self.warnings.diagnostics);
@@ -288,7 +288,7 @@ fn position(place: Place) -> (u32, u32, u32) {
 }
 
 /// A text of the file in a message: in backquotes, not long, and printable.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let mut quoted = String::from("`");
     for (count, c) in text.chars().enumerate() {
         if count == QUOTED_CHARS_MAX {

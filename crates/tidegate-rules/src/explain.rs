@@ -103,7 +103,7 @@ impl CompiledRules {
         let error = self.resolve(ask, &mut plan).err();
         let mut explanation = Explanation {
             domain: ask.domain.to_owned(),
-            is_domain_known: plan.domain_known,
+            is_domain_known: plan.domain.is_some(),
             rules: Vec::new(),
             charges: Vec::new(),
             error,

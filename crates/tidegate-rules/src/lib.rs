@@ -25,6 +25,7 @@
 //! | [`text`] | limits from text, as people write them |
 //! | [`spec`] | [`LimitSpec`]: the parts of a limit, in whatever form they were written, to a [`Limit`] |
 //! | [`identity`] | attributes to keys, by a keyed hash |
+//! | [`document`] | files that are not rules, read with the same care |
 //! | [`error`] | what is wrong with a text, and where |
 //! | `canonical` | a [`LimitSpec`] back to text |
 //! | `grammar` | how the parts of a text follow each other |
@@ -39,6 +40,7 @@ pub mod compile;
 mod descriptor;
 pub mod diagnostic;
 pub mod diff;
+pub mod document;
 pub mod error;
 pub mod explain;
 pub mod forms;

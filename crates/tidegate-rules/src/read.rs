@@ -10,7 +10,7 @@ use crate::tree::{Key, Node, Scalar, Value};
 
 /// The entries of a mapping, as they are asked for.
 #[derive(Debug)]
-pub(crate) struct Fields<'n> {
+pub struct Fields<'n> {
     place: Place,
     entries: &'n [(Key, Node)],
     /// What was asked for.
@@ -20,7 +20,7 @@ pub(crate) struct Fields<'n> {
 impl<'n> Fields<'n> {
     /// The entries of `node`, if it is a mapping. `what` is the field that it is the value of, or some
     /// words such as `a rule`.
-    pub(crate) fn of(node: &'n Node, what: &str, problems: &mut Problems) -> Option<Self> {
+    pub fn of(node: &'n Node, what: &str, problems: &mut Problems) -> Option<Self> {
         if let Value::Map(entries) = &node.value {
             return Some(Self { place: node.place, entries, known: Vec::new() });
         }
@@ -35,23 +35,19 @@ impl<'n> Fields<'n> {
     }
 
     /// Where the mapping begins.
-    pub(crate) fn place(&self) -> Place {
+    pub fn place(&self) -> Place {
         self.place
     }
 
     /// The value of a field, which is known from now on. One that is null counts as absent.
-    pub(crate) fn take(&mut self, name: &'static str) -> Option<&'n Node> {
+    pub fn take(&mut self, name: &'static str) -> Option<&'n Node> {
         self.known.push(name);
         let (_, node) = self.entries.iter().find(|(key, _)| key.text == name)?;
         (node.value != Value::Null).then_some(node)
     }
 
     /// The same for a field that must be there.
-    pub(crate) fn require(
-        &mut self,
-        name: &'static str,
-        problems: &mut Problems,
-    ) -> Option<&'n Node> {
+    pub fn require(&mut self, name: &'static str, problems: &mut Problems) -> Option<&'n Node> {
         let node = self.take(name);
         if node.is_none() {
             let empty = self.entries.iter().find(|(key, _)| key.text == name);
@@ -68,7 +64,7 @@ impl<'n> Fields<'n> {
     }
 
     /// Reports the fields that nobody asked for.
-    pub(crate) fn finish(self, problems: &mut Problems) {
+    pub fn finish(self, problems: &mut Problems) {
         for (key, _) in self.entries {
             if self.known.contains(&key.text.as_str()) {
                 continue;
@@ -93,7 +89,7 @@ pub(crate) fn lacks_space(value: &Value) -> bool {
 }
 
 /// A text. Numbers and words are text as they are written.
-pub(crate) fn text(node: &Node, what: &str, problems: &mut Problems) -> Option<String> {
+pub fn text(node: &Node, what: &str, problems: &mut Problems) -> Option<String> {
     match &node.value {
         Value::Scalar(scalar) => Some(scalar.text.clone()),
         Value::Null | Value::List(_) | Value::Map(_) => wrong(node, what, "text", problems),
@@ -101,7 +97,7 @@ pub(crate) fn text(node: &Node, what: &str, problems: &mut Problems) -> Option<S
 }
 
 /// A whole number of 0 or more, in decimal digits.
-pub(crate) fn number(node: &Node, what: &str, problems: &mut Problems) -> Option<u64> {
+pub fn number(node: &Node, what: &str, problems: &mut Problems) -> Option<u64> {
     let Value::Scalar(Scalar { text, plain }) = &node.value else {
         return wrong(node, what, "a number", problems);
     };
@@ -136,7 +132,7 @@ fn whole(text: &str) -> Result<u64, String> {
 
 /// `true` or `false`. The other words of YAML 1.1 can mean nothing else where this is asked for, and
 /// files of other programs have them.
-pub(crate) fn boolean(node: &Node, what: &str, problems: &mut Problems) -> Option<bool> {
+pub fn boolean(node: &Node, what: &str, problems: &mut Problems) -> Option<bool> {
     let Value::Scalar(Scalar { text, plain }) = &node.value else {
         return wrong(node, what, "`true` or `false`", problems);
     };
@@ -152,11 +148,7 @@ pub(crate) fn boolean(node: &Node, what: &str, problems: &mut Problems) -> Optio
 }
 
 /// The items of a list of what cannot be said in a word, such as `rules`.
-pub(crate) fn list_of<'n>(
-    node: &'n Node,
-    what: &str,
-    problems: &mut Problems,
-) -> Option<&'n [Node]> {
+pub fn list_of<'n>(node: &'n Node, what: &str, problems: &mut Problems) -> Option<&'n [Node]> {
     let Value::Scalar(scalar) = &node.value else {
         return list(node, what, problems);
     };
@@ -167,7 +159,7 @@ pub(crate) fn list_of<'n>(
 }
 
 /// The items of a list.
-pub(crate) fn list<'n>(node: &'n Node, what: &str, problems: &mut Problems) -> Option<&'n [Node]> {
+pub fn list<'n>(node: &'n Node, what: &str, problems: &mut Problems) -> Option<&'n [Node]> {
     match &node.value {
         Value::List(items) => Some(items),
         Value::Scalar(scalar) => {
@@ -187,7 +179,7 @@ pub(crate) fn list<'n>(node: &'n Node, what: &str, problems: &mut Problems) -> O
 }
 
 /// One of some words. Case does not matter, and `_` is as good as `-`.
-pub(crate) fn word<T: Copy>(
+pub fn word<T: Copy>(
     node: &Node,
     what: &str,
     words: &[(&'static str, T)],

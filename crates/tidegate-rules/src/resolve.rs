@@ -6,7 +6,7 @@ use tidegate_core::{Key, Timestamp};
 
 use crate::attribute::Attribute;
 use crate::compile::{
-    CompiledCost, CompiledDomain, CompiledRule, CompiledRules, LimitId, Range, RuleId,
+    CompiledCost, CompiledDomain, CompiledRule, CompiledRules, DomainId, LimitId, Range, RuleId,
 };
 use crate::explain::QuotaOf;
 use crate::identity::Subject;
@@ -40,10 +40,10 @@ pub struct Plan {
     pub skipped: u32,
     /// A rule that denies whatever has been taken, and why.
     pub denied_by: Option<(RuleId, Refusal)>,
-    /// Whether a rule in shadow would do the same.
-    pub shadow_denied: bool,
-    /// Whether there is such a domain.
-    pub domain_known: bool,
+    /// A rule in shadow that would do the same.
+    pub shadow_denied_by: Option<RuleId>,
+    /// Which domain it is, where there is such a domain.
+    pub domain: Option<DomainId>,
 }
 
 /// Why a rule denies whatever has been taken.
@@ -75,7 +75,9 @@ impl Plan {
             Mode::Enforce => {
                 self.denied_by.get_or_insert((id, refusal));
             }
-            Mode::Shadow => self.shadow_denied = true,
+            Mode::Shadow => {
+                self.shadow_denied_by.get_or_insert(id);
+            }
         }
     }
 
@@ -85,8 +87,8 @@ impl Plan {
         self.matched.clear();
         self.skipped = 0;
         self.denied_by = None;
-        self.shadow_denied = false;
-        self.domain_known = false;
+        self.shadow_denied_by = None;
+        self.domain = None;
     }
 }
 
@@ -94,7 +96,7 @@ impl CompiledRules {
     /// Adds to `plan` what follows from a request. Nothing is allocated where a few charges follow.
     pub fn resolve(&self, ask: &Ask<'_>, plan: &mut Plan) -> Result<(), ResolveError> {
         let Some(domain) = self.domain(ask.domain) else { return Ok(()) };
-        plan.domain_known = true;
+        plan.domain = Some(domain.id);
         if ask.attributes.len() > ATTRIBUTES_MAX {
             return Err(ResolveError::TooManyAttributes { max: ATTRIBUTES_MAX });
         }

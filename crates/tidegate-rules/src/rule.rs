@@ -400,3 +400,16 @@ pub struct DescriptorTraits {
     /// values, in the order of the file.
     pub metadata: Vec<(String, String)>,
 }
+
+impl DescriptorTraits {
+    /// Of a descriptor that only has a limit.
+    pub(crate) const PLAIN: Self = Self {
+        limit_name: None,
+        replaces: Vec::new(),
+        detailed_metric: false,
+        value_to_metric: false,
+        share_threshold: false,
+        quota_mode: false,
+        metadata: Vec::new(),
+    };
+}

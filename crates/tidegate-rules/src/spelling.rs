@@ -8,10 +8,7 @@ const WORD_CHARS_MIN: usize = 3;
 
 /// The candidate nearest to `word`, if it is near: one that `word` begins, or one that differs by at
 /// most a quarter of its letters.
-pub(crate) fn closest<'c>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'c str>,
-) -> Option<&'c str> {
+pub fn closest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let letters: Vec<char> =
         word.chars().flat_map(char::to_lowercase).take(WORD_CHARS_MAX + 1).collect();
     if !(WORD_CHARS_MIN..=WORD_CHARS_MAX).contains(&letters.len()) {

@@ -30,18 +30,21 @@ pub(crate) const DOCUMENTS_MAX: usize = 200_000;
 
 /// A part of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
+pub struct Node {
     /// Where it begins. What an alias stands for is where its anchor is.
-    pub(crate) place: Place,
-    pub(crate) value: Value,
+    pub place: Place,
+    /// What it is.
+    pub value: Value,
 }
 
 /// What a part of a document is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
+pub enum Value {
     /// Nothing, `~` or `null`.
     Null,
+    /// A text, number or word.
     Scalar(Scalar),
+    /// In the order of the text.
     List(Vec<Node>),
     /// In the order of the text; no key comes twice.
     Map(Vec<(Key, Node)>),
@@ -49,24 +52,36 @@ pub(crate) enum Value {
 
 /// A text, number or word.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Scalar {
+pub struct Scalar {
     /// As it is written, without quotes.
-    pub(crate) text: String,
+    pub text: String,
     /// Whether it is written without quotes, so that `true` and `10` may be more than text.
-    pub(crate) plain: bool,
+    pub plain: bool,
 }
 
 /// The name of an entry of a mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub(crate) place: Place,
-    pub(crate) text: String,
+pub struct Key {
+    /// Where it is.
+    pub place: Place,
+    /// As it is written, without quotes.
+    pub text: String,
+}
+
+/// The documents of `source`, which is number `index`; a mistake where there are none.
+pub(crate) fn documents(source: &Source, index: u32, problems: &mut Problems) -> Vec<Node> {
+    let errors_before = problems.errors();
+    let documents = documents_or_none(source, index, problems);
+    if documents.is_empty() && problems.errors() == errors_before {
+        let place = Place { source: index, ..Place::default() };
+        problems.error(place, "there are no rules in it").help = Some(EMPTY_HELP.to_owned());
+    }
+    documents
 }
 
 /// The documents of `source`, which is number `index`. Documents that are nothing are left out, and so
 /// are those with a mistake that leaves unclear what they are.
-pub(crate) fn documents(source: &Source, index: u32, problems: &mut Problems) -> Vec<Node> {
-    let errors_before = problems.errors();
+pub fn documents_or_none(source: &Source, index: u32, problems: &mut Problems) -> Vec<Node> {
     let Some(text) = checked_text(source, index, problems) else {
         return Vec::new();
     };
@@ -84,12 +99,7 @@ pub(crate) fn documents(source: &Source, index: u32, problems: &mut Problems) ->
             None => break,
         }
     }
-    let documents = builder.into_documents();
-    if documents.is_empty() && problems.errors() == errors_before {
-        let place = Place { source: index, ..Place::default() };
-        problems.error(place, "there are no rules in it").help = Some(EMPTY_HELP.to_owned());
-    }
-    documents
+    builder.into_documents()
 }
 
 const EMPTY_HELP: &str =
