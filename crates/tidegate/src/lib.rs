@@ -91,8 +91,8 @@ pub use secret::Restored;
 pub use tidegate_core as core;
 pub use tidegate_core::{LeaseId, Limit, Span, Timestamp};
 pub use tidegate_rules::{Attribute, ParseLimitError, RuleSet};
-pub use tidegate_store::Stats;
 pub use tidegate_store::snapshot::SnapshotError;
+pub use tidegate_store::{Charge, Stats};
 
 /// The examples of the README, compiled and run with the others.
 #[cfg(doctest)]

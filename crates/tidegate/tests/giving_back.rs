@@ -137,3 +137,30 @@ fn a_refund_gives_everything_back_and_a_debit_takes_it_anyway() {
     limiter.reset(&call).unwrap();
     assert_eq!(left(&limiter, &pairs), 5);
 }
+
+#[test]
+fn leases_of_several_limits_go_back_each_to_its_own() {
+    let (limiter, _) = limiter(
+        "
+domain: api
+rules:
+  - { name: own, per: [user], limit: 5 at once }
+  - { name: all, limit: 9 at once }
+",
+    );
+    // Both at one instant: under `own` the two leases have the same number, under `all` they have not.
+    let (ann, bob) = ([("user", "ann")], [("user", "bob")]);
+    let (first, second) = (check(&limiter, &ann), check(&limiter, &bob));
+    let of = |decision: &tidegate::RuleDecision| decision.held().collect::<Vec<_>>();
+    let (first, second) = (of(&first), of(&second));
+    assert_eq!((first.len(), second.len()), (2, 2));
+    assert_eq!(first[0].lease, second[0].lease);
+
+    let list = attributes(&bob);
+    let after = limiter.release_held(&Call::new("api", &list), &second).unwrap();
+    let remaining: Vec<u64> = after.limits().map(|limit| limit.remaining()).collect();
+    assert_eq!(remaining, [5, 8], "bob holds nothing, and ann still holds a place of all");
+    let again = limiter.release_held(&Call::new("api", &list), &second).unwrap();
+    let remaining: Vec<u64> = again.limits().map(|limit| limit.remaining()).collect();
+    assert_eq!(remaining, [5, 8], "nothing is given back a second time");
+}

@@ -476,6 +476,22 @@ fn explaining_spends_nothing_and_says_why() {
     );
 }
 
+#[test]
+fn a_derived_secret_comes_back_with_the_state() {
+    let folder = std::env::temp_dir().join(format!("tidegate-derived-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("state");
+    let built = || RuleLimiter::builder(rules(LOGIN)).build_from(&file).unwrap().0;
+    let first = built();
+    first.save(&file).unwrap();
+    let again = built();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(first.derived_secret("a"), again.derived_secret("a"));
+    assert_ne!(first.derived_secret("a"), first.derived_secret("b"));
+    let other = RuleLimiter::builder(rules(LOGIN)).build().unwrap();
+    assert_ne!(first.derived_secret("a"), other.derived_secret("a"));
+}
+
 fn keys(limiter: &Limiter, list: &[(String, Vec<u8>)]) -> Vec<u128> {
     let list: Vec<Attribute<'_>> =
         list.iter().map(|(name, value)| Attribute { name, value }).collect();

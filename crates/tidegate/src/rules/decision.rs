@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use arc_swap::Guard;
 use smallvec::SmallVec;
-use tidegate_core::{self as core, LeaseId, Span, Timestamp, Verdict};
-use tidegate_rules::compile::{CompiledLimit, CompiledRules, Role};
+use tidegate_core::{self as core, Key, LeaseId, Limit, Span, Timestamp, Verdict};
+use tidegate_rules::compile::{CompiledLimit, CompiledRules, DomainId, Role, RuleId};
 use tidegate_rules::resolve::{Plan, Planned, Refusal};
 use tidegate_rules::rule::Rule;
 
@@ -110,10 +110,50 @@ impl RuleDecision {
     /// The rule of the binding limit, or the one that denies; where nothing is counted, the first
     /// that matches.
     pub fn rule(&self) -> Option<&Rule> {
+        self.rule_id().map(|rule| self.rules.rule(rule))
+    }
+
+    /// The same rule, by its number among [those that decided](Self::rules).
+    #[inline]
+    pub fn rule_id(&self) -> Option<RuleId> {
         let binding = self.binding().map(|(planned, _)| self.rules.limit(planned.limit).rule());
         let denied_by = self.plan.denied_by.map(|(rule, _)| rule);
-        let rule = denied_by.or(binding).or(self.plan.matched.first().copied())?;
-        Some(self.rules.rule(rule))
+        denied_by.or(binding).or(self.plan.matched.first().copied())
+    }
+
+    /// Which domain it is, by its number among those of [the rules that decided](Self::rules); `None`
+    /// for a domain that nobody wrote rules for.
+    #[inline]
+    pub fn domain_id(&self) -> Option<DomainId> {
+        self.plan.domain
+    }
+
+    /// The rules that decided. Others may have taken their place since.
+    #[inline]
+    pub fn rules(&self) -> &CompiledRules {
+        &self.rules
+    }
+
+    /// Who is counted, hashed: the key under the first limit of the [rule](Self::rule), so that it is
+    /// the same whichever of the rule's limits is the binding one. `None` where nothing is counted.
+    pub fn key(&self) -> Option<Key> {
+        let rule = self.rule_id()?;
+        let mut charges = self.plan.charges.iter();
+        charges.find(|one| self.rules.limit(one.limit).rule() == rule).map(|one| one.key)
+    }
+
+    /// The rules in shadow, and those with candidates, that would have denied the call.
+    pub fn shadow_denials(&self) -> impl Iterator<Item = RuleId> {
+        let mut last = self.plan.shadow_denied_by;
+        let refused = last.into_iter();
+        let over = self.answers().filter_map(move |(planned, decision)| {
+            let limit = self.rules.limit(planned.limit);
+            let is_tried = !limit.is_enforced() && limit.role() != Role::Plain;
+            let denies = is_tried && !decision.is_allowed();
+            // The charges of a rule stand together, so each rule comes up once.
+            (denies && last.replace(limit.rule()) != Some(limit.rule())).then(|| limit.rule())
+        });
+        refused.chain(over)
     }
 
     /// The rules that match, in the order of the files.
@@ -128,7 +168,7 @@ impl RuleDecision {
 
     /// Whether the rules have such a domain. A call in a domain that nobody wrote rules for passes.
     pub fn is_domain_known(&self) -> bool {
-        self.plan.domain_known
+        self.plan.domain.is_some()
     }
 
     /// The most that the binding limit can have left; `None` where nothing is counted.
@@ -176,6 +216,11 @@ impl RuleDecision {
         self.answers().map(move |(planned, decision)| LimitDecision { rules, planned, decision })
     }
 
+    /// Whether it took something, which can be given back.
+    pub fn took(&self) -> bool {
+        self.taken != 0
+    }
+
     /// When it was decided.
     pub fn at(&self) -> Timestamp {
         self.at
@@ -211,7 +256,7 @@ impl Outcome {
         let RuleDecision { rules, plan, .. } = decision;
         let mut outcome = Self {
             allowed: plan.denied_by.is_none(),
-            shadow_denied: plan.shadow_denied,
+            shadow_denied: plan.shadow_denied_by.is_some(),
             ..Self::ALLOWED
         };
         let mut worst = (0, 0);
@@ -233,6 +278,10 @@ impl Outcome {
             }
         }
         outcome.soft &= outcome.allowed;
+        if !outcome.allowed {
+            // Nobody holds a place in the queue of one limit where another one denied.
+            outcome.delay = Span::ZERO;
+        }
         outcome
     }
 }
@@ -246,6 +295,11 @@ impl<'d> LimitDecision<'d> {
     /// The limit as it was written.
     pub fn text(&self) -> &'d str {
         &self.rules.limit(self.planned.limit).written().text
+    }
+
+    /// The algorithm and the numbers that decided, stretched where the rule says so.
+    pub fn in_force(&self) -> &'d Limit {
+        self.rules.limit(self.planned.limit).limit(self.planned.relaxed)
     }
 
     /// The name that clients see.

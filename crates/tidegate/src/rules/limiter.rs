@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use tidegate_core::{self as core, LeaseId, Operation, Span, Timestamp, Verdict};
 use tidegate_rules::compile::{CompiledRules, RuleId};
 use tidegate_rules::explain::Explanation;
-use tidegate_rules::identity::KeyHasher;
+use tidegate_rules::identity::{KeyHasher, SECRET_BYTES};
 use tidegate_rules::resolve::{Ask, Plan, Planned, ResolveError};
 use tidegate_rules::rule::{Pressure, RuleSet};
 use tidegate_rules::{Attribute, ParseOptions, Source};
@@ -156,10 +156,17 @@ impl<C: Clock> RuleLimiter<C> {
 
     /// Gives back everything that a decision took, leases too, as if the call had not been.
     pub fn refund(&self, mut decision: RuleDecision) {
-        self.give_back(&mut decision, |_| true);
+        self.refund_in(&mut decision);
     }
 
-    /// Gives back one lease of a concurrency limit that an equal call was given.
+    /// The same for who still has to tell what the decision says. It took nothing from then on, so
+    /// nothing is given back a second time.
+    pub fn refund_in(&self, decision: &mut RuleDecision) {
+        self.give_back(decision, |_| true);
+    }
+
+    /// Gives back one lease of a concurrency limit that an equal call was given. Where a call is under
+    /// several such limits, use [`release_held`](Self::release_held).
     pub fn release(&self, call: &Call<'_>, lease: LeaseId) -> Result<RuleDecision, CheckError> {
         self.decide(call, Does::Release { lease })
     }
@@ -212,6 +219,13 @@ impl<C: Clock> RuleLimiter<C> {
         self.table.stats(self.clock.now())
     }
 
+    /// A secret that follows from the one that keys are hashed with, another for each purpose. Who hashes
+    /// values with it before they become attributes finds the same keys again wherever this limiter's state
+    /// is read back.
+    pub fn derived_secret(&self, purpose: &str) -> [u8; SECRET_BYTES] {
+        self.hasher.salt([("derived secret", purpose.as_bytes())]).as_u128().to_le_bytes()
+    }
+
     /// The time as this limiter sees it.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
@@ -224,7 +238,12 @@ impl<C: Clock> RuleLimiter<C> {
     }
 
     #[inline]
-    fn ask<'a>(&self, rules: &CompiledRules, call: &Call<'a>, now: Timestamp) -> Ask<'a> {
+    pub(super) fn ask<'a>(
+        &self,
+        rules: &CompiledRules,
+        call: &Call<'a>,
+        now: Timestamp,
+    ) -> Ask<'a> {
         let Call { domain, attributes, cost } = *call;
         let pressure = if rules.is_elastic() { self.pressure.at(now) } else { Pressure::FULL };
         Ask { domain, attributes, cost, now, pressure }
@@ -247,7 +266,8 @@ impl<C: Clock> RuleLimiter<C> {
         let RuleDecision { rules, at, plan, decisions, .. } = decision;
         let (rules, now): (&CompiledRules, _) = (rules, *at);
         rules.resolve(&self.ask(rules, call, now), plan).map_err(CheckError::Resolve)?;
-        if let ([planned], None, false) = (&plan.charges[..], plan.denied_by, plan.shadow_denied) {
+        if let ([planned], None, None) = (&plan.charges[..], plan.denied_by, plan.shadow_denied_by)
+        {
             self.carrier.carry(&self.table, rules, planned, now);
             let decided = self.table.decide_one(now, &charge(rules, planned, does));
             decision.outcome = Outcome::of_one(rules.limit(planned.limit), &decided);
@@ -258,7 +278,7 @@ impl<C: Clock> RuleLimiter<C> {
             decision.outcome = Outcome::of(decision);
         }
         if !decision.is_allowed() && does == Does::Take {
-            self.charge_refused(decision);
+            self.charge_refused(&decision.rules, decision.at, decision.answers());
         }
         Ok(())
     }
@@ -274,13 +294,6 @@ impl<C: Clock> RuleLimiter<C> {
         does: Does,
         decisions: &mut Decisions,
     ) -> Result<u64, CheckError> {
-        const PENDING: core::Decision = core::Decision {
-            verdict: Verdict::Allow { delay: Span::ZERO },
-            limit: 0,
-            remaining: 0,
-            reset_after: Span::ZERO,
-            lease: None,
-        };
         for planned in &plan.charges {
             self.carrier.carry(&self.table, rules, planned, now);
         }
@@ -341,15 +354,18 @@ impl<C: Clock> RuleLimiter<C> {
     /// Charges a refused call to the limits that refuse it, where their rule says so. It stops once
     /// the wait is longer than a period, so that whoever stays away for two of them is let in again
     /// however often they asked before.
-    fn charge_refused(&self, decision: &RuleDecision) {
-        let rules = &decision.rules;
-        for (planned, answer) in decision.answers() {
+    pub(super) fn charge_refused<'d>(
+        &self,
+        rules: &CompiledRules,
+        at: Timestamp,
+        answers: impl Iterator<Item = (&'d Planned, &'d core::Decision)>,
+    ) {
+        for (planned, answer) in answers {
             let limit = rules.limit(planned.limit);
             let is_charged = limit.is_enforced() && rules.rule(limit.rule()).charge_refused;
             let period = limit.written().limit.period();
             if is_charged && answer.retry_after().is_some_and(|wait| wait <= period) {
-                let charge = charge(rules, planned, Does::Debit);
-                let _ = self.table.decide_one(decision.at, &charge);
+                let _ = self.table.decide_one(at, &charge(rules, planned, Does::Debit));
             }
         }
     }
@@ -373,18 +389,18 @@ impl<C: Clock> RuleLimiter<C> {
                 }
                 None => continue,
             };
-            self.give_back_to(&decision.rules, planned, operation, now);
+            let _ = self.give_back_to(&decision.rules, planned, operation, now);
         }
     }
 
     /// Gives back to the limit that it was taken from, or to the one that has taken its place since.
-    fn give_back_to(
+    pub(super) fn give_back_to(
         &self,
         rules: &CompiledRules,
         planned: &Planned,
         operation: Operation,
         now: Timestamp,
-    ) {
+    ) -> core::Decision {
         let old = rules.limit(planned.limit);
         let current = self.current.load();
         let mut planned = *planned;
@@ -399,7 +415,7 @@ impl<C: Clock> RuleLimiter<C> {
         }
         // Stretched or not, as it was taken.
         let limit = limit.limit(planned.relaxed);
-        let _ = self.table.decide_one(now, &Charge { limit, key: planned.key, operation });
+        self.table.decide_one(now, &Charge { limit, key: planned.key, operation })
     }
 }
 
@@ -438,12 +454,21 @@ impl<C: Clock> Checker<'_, C> {
     }
 }
 
+/// What stands in for a decision that is still to be made.
+pub(super) const PENDING: core::Decision = core::Decision {
+    verdict: Verdict::Allow { delay: Span::ZERO },
+    limit: 0,
+    remaining: 0,
+    reset_after: Span::ZERO,
+    lease: None,
+};
+
 /// One for each charge of a plan.
 type Decisions = SmallVec<[core::Decision; 2]>;
 
 /// What a call does to the limits that apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Does {
+pub(super) enum Does {
     Take,
     Peek,
     Debit,
@@ -452,7 +477,7 @@ enum Does {
 }
 
 impl Does {
-    fn operation(self, cost: u64) -> Operation {
+    pub(super) fn operation(self, cost: u64) -> Operation {
         match self {
             Self::Take => Operation::Take { cost },
             Self::Peek => Operation::Peek { cost },
@@ -478,7 +503,7 @@ impl Does {
 }
 
 #[inline]
-fn charge<'r>(rules: &'r CompiledRules, planned: &Planned, does: Does) -> Charge<'r> {
+pub(super) fn charge<'r>(rules: &'r CompiledRules, planned: &Planned, does: Does) -> Charge<'r> {
     // What is given back may have been taken while the limit was stretched: it is then the smaller part
     // of it, and the other way round it is better too little than too much.
     let relaxed = planned.relaxed || matches!(does, Does::Refund { .. });
