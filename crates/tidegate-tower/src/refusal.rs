@@ -1,0 +1,106 @@
+//! The response to a call that is denied: status 429, the headers, and a problem that programs and
+//! people can read.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use tidegate::Span;
+use tidegate::rules::Reason;
+
+use crate::headers::HeaderSet;
+use crate::standing::{Denial, Standing};
+use crate::text::{put_name, put_number};
+
+/// The media type of the body.
+pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// Room for a body with two policies of ordinary names.
+const BODY_BYTES: usize = 512;
+
+/// A whole response: 429 with the headers of the set, and the [body].
+pub fn refusal(standing: &Standing<'_>, set: HeaderSet) -> Response<Bytes> {
+    let mut response = Response::new(body(standing));
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    set.write(standing, response.headers_mut());
+    response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+    response
+}
+
+/// The body of a refusal, of type [`PROBLEM_JSON`]: the members of RFC 9457 and of the problem type
+/// `quota-exceeded`, and beside them `error`, `message`, `reason` and `retry_after_ms`. It is ASCII in
+/// one line, so a proxy can hand it on in a header.
+pub fn body(standing: &Standing<'_>) -> Bytes {
+    let none = Denial { reason: Reason::OverLimit, retry_after: None };
+    let denial = standing.denial().unwrap_or(&none);
+    let words = Words::of(denial.reason);
+    let mut out = Vec::with_capacity(BODY_BYTES);
+    out.extend_from_slice(
+        br#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,"detail":""#,
+    );
+    out.extend_from_slice(words.detail.as_bytes());
+    out.extend_from_slice(br#"","violated-policies":["#);
+    let violated = standing.policies().filter(|(policy, _)| policy.is_violated());
+    for (index, named) in violated.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        put_name(&mut out, named);
+    }
+    out.extend_from_slice(br#"],"error":"rate_limit_exceeded","message":""#);
+    out.extend_from_slice(words.message.as_bytes());
+    match standing.retry_after_secs() {
+        Some(secs) => {
+            out.extend_from_slice(b" Try again after ");
+            put_number(&mut out, secs);
+            out.extend_from_slice(if secs == 1 { b" second." } else { b" seconds." });
+        }
+        None => out.extend_from_slice(words.without_wait.as_bytes()),
+    }
+    out.extend_from_slice(br#"","reason":""#);
+    out.extend_from_slice(denial.reason.as_str().as_bytes());
+    out.extend_from_slice(br#"","retry_after_ms":"#);
+    match denial.retry_after {
+        Some(wait) => put_number(&mut out, Span::from(wait).as_millis_ceil()),
+        None => out.extend_from_slice(b"null"),
+    }
+    out.push(b'}');
+    Bytes::from(out)
+}
+
+/// What a person is told, by the reason.
+struct Words {
+    /// About this occurrence, for who runs the client.
+    detail: &'static str,
+    /// For whoever sits before it.
+    message: &'static str,
+    /// What follows on the message where there is no time to wait for.
+    without_wait: &'static str,
+}
+
+impl Words {
+    const fn of(reason: Reason) -> Self {
+        match reason {
+            Reason::NeverFits => Self {
+                detail: "The request costs more than a policy can ever give.",
+                message: "This request is too large.",
+                without_wait: " Trying again does not help.",
+            },
+            Reason::MissingAttribute => Self {
+                detail: "The request lacks what a policy counts by.",
+                message: "This request does not say who it is from.",
+                without_wait: "",
+            },
+            Reason::Banned => Self {
+                detail: "Requests like this one are blocked.",
+                message: "Your requests are blocked.",
+                without_wait: "",
+            },
+            // Whatever else there may come to be is about having too little.
+            _ => Self {
+                detail: "The quota of a policy is used up.",
+                message: "Too many requests.",
+                without_wait: " Try again later.",
+            },
+        }
+    }
+}
