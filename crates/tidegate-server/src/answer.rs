@@ -1,0 +1,220 @@
+//! A decision as protocols show it: what the rules say, or what the operator's controls say before
+//! them.
+
+use std::time::Duration;
+
+use tidegate::rules::{LimitDecision, Reason};
+use tidegate::{RuleDecision, Span, Timestamp};
+
+use crate::controls::Ruling;
+use crate::lease;
+
+/// The answer to one call.
+#[derive(Debug)]
+#[must_use = "an answer that nobody reads limits nothing"]
+pub struct Answer {
+    by: By,
+    at: Timestamp,
+    /// How long until the same call would be held back for no longer than the caller waits.
+    turned_away: Option<Duration>,
+}
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all answers are of the large kind")]
+enum By {
+    /// Without the rules: banned, or let through.
+    Controls(Ruling),
+    /// By the rules; while everything is in shadow, their denial is only noted.
+    Rules { decision: RuleDecision, in_shadow: bool },
+}
+
+/// Where a decision was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Source {
+    /// In this process.
+    Memory,
+}
+
+impl Source {
+    /// Every place, in the order of their numbers.
+    pub const ALL: [Self; 1] = [Self::Memory];
+
+    /// The word for it on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+        }
+    }
+}
+
+impl Answer {
+    pub(crate) fn ruled(ruling: Ruling, at: Timestamp) -> Self {
+        Self { by: By::Controls(ruling), at, turned_away: None }
+    }
+
+    pub(crate) fn decided(decision: RuleDecision, in_shadow: bool) -> Self {
+        let at = decision.at();
+        Self { by: By::Rules { decision, in_shadow }, at, turned_away: None }
+    }
+
+    /// Denies a call that would be held back for longer than its caller waits. The decision is handed
+    /// out so that what it took can be given back; `None` where nobody has to wait so long.
+    #[inline]
+    pub(crate) fn turn_away_beyond(&mut self, delay_max: Duration) -> Option<&mut RuleDecision> {
+        let delay = self.delay();
+        if delay <= delay_max {
+            return None;
+        }
+        self.turned_away = Some(delay.saturating_sub(delay_max));
+        match &mut self.by {
+            By::Controls(_) => None,
+            By::Rules { decision, .. } => Some(decision),
+        }
+    }
+
+    /// Whether the call may pass, perhaps after [`delay`](Self::delay).
+    pub fn is_allowed(&self) -> bool {
+        if self.is_turned_away() {
+            return false;
+        }
+        match &self.by {
+            By::Controls(ruling) => !matches!(ruling, Ruling::Banned { .. }),
+            By::Rules { decision, in_shadow } => decision.is_allowed() || *in_shadow,
+        }
+    }
+
+    /// Whether the rules allow it after a delay that is longer than its caller waits.
+    pub fn is_turned_away(&self) -> bool {
+        self.turned_away.is_some()
+    }
+
+    /// Why it was denied, in the word of the wire; `None` where it was allowed.
+    pub fn reason(&self) -> Option<&'static str> {
+        self.denied_for().map(Reason::as_str)
+    }
+
+    /// The same as programs know it.
+    pub(crate) fn denied_for(&self) -> Option<Reason> {
+        if self.is_turned_away() {
+            return Some(Reason::OverLimit);
+        }
+        match &self.by {
+            By::Controls(Ruling::Banned { .. }) => Some(Reason::Banned),
+            By::Controls(_) | By::Rules { in_shadow: true, .. } => None,
+            By::Rules { decision, .. } => decision.reason(),
+        }
+    }
+
+    /// The name of the rule of the binding limit; `None` where no rule applies.
+    pub fn rule(&self) -> Option<&str> {
+        self.decision()?.rule().map(|rule| rule.name.as_str())
+    }
+
+    /// The most that the binding limit can have left; `None` where nothing is counted.
+    pub fn limit(&self) -> Option<u64> {
+        self.decision()?.limit()
+    }
+
+    /// How much the binding limit has left.
+    pub fn remaining(&self) -> Option<u64> {
+        self.decision()?.remaining()
+    }
+
+    /// How long until the binding limit has everything back.
+    pub fn reset_after(&self) -> Option<Duration> {
+        self.decision()?.reset_after()
+    }
+
+    /// How long to wait before the same call passes; `None` where it was allowed or where waiting
+    /// does not help.
+    pub fn retry_after(&self) -> Option<Duration> {
+        if self.is_turned_away() {
+            return self.turned_away;
+        }
+        match &self.by {
+            By::Controls(Ruling::Banned { until }) => {
+                until.map(|until| Duration::from(until.since(self.at)))
+            }
+            By::Controls(_) | By::Rules { in_shadow: true, .. } => None,
+            By::Rules { decision, .. } => decision.retry_after(),
+        }
+    }
+
+    /// How long to hold an allowed call back. While everything is in shadow, nobody is.
+    pub fn delay(&self) -> Duration {
+        match &self.by {
+            By::Rules { decision, in_shadow: false } if !self.is_turned_away() => decision.delay(),
+            By::Rules { .. } | By::Controls(_) => Duration::ZERO,
+        }
+    }
+
+    /// Whether it was let through beyond what a limit gives, by a rule that is soft.
+    pub fn is_soft(&self) -> bool {
+        self.decision().is_some_and(RuleDecision::is_soft)
+    }
+
+    /// Whether something in shadow would have denied it.
+    pub fn is_shadow_denied(&self) -> bool {
+        match &self.by {
+            By::Controls(_) => false,
+            By::Rules { decision, in_shadow } => {
+                decision.is_shadow_denied() || (*in_shadow && !decision.is_allowed())
+            }
+        }
+    }
+
+    /// Where it was decided.
+    pub fn source(&self) -> Source {
+        Source::Memory
+    }
+
+    /// Whether it was decided without the store that should have.
+    pub fn is_degraded(&self) -> bool {
+        false
+    }
+
+    /// What a refund has to name: when something was taken; `None` where nothing was.
+    pub fn taken_at(&self) -> Option<Timestamp> {
+        self.decision().filter(|decision| decision.took()).map(RuleDecision::at)
+    }
+
+    /// The leases that it was given under concurrency limits, as callers hand them back; `None` where
+    /// there are none.
+    pub fn lease_id(&self) -> Option<String> {
+        self.decision()
+            .filter(|decision| decision.took())
+            .and_then(|one| lease::written(one.held()))
+    }
+
+    /// When it was decided.
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// What each limit says; none where the controls decided.
+    pub fn limits(&self) -> impl Iterator<Item = LimitDecision<'_>> {
+        self.decision().into_iter().flat_map(RuleDecision::limits)
+    }
+
+    /// What the rules say; `None` where the controls decided.
+    pub fn decision(&self) -> Option<&RuleDecision> {
+        match &self.by {
+            By::Controls(_) => None,
+            By::Rules { decision, .. } => Some(decision),
+        }
+    }
+
+    /// What the controls say, where they decided.
+    pub fn ruling(&self) -> Option<Ruling> {
+        match self.by {
+            By::Controls(ruling) => Some(ruling),
+            By::Rules { .. } => None,
+        }
+    }
+}
+
+/// Whole milliseconds, as every protocol tells times: rounded up, so that waiting so long is long enough.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    Span::from(duration).as_millis_ceil()
+}

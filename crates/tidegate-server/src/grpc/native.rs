@@ -1,0 +1,213 @@
+//! `tidegate.v1.Limiter`: the calls of `POST /v1/check` and its neighbours as gRPC. A denial is an
+//! answer, or, where the caller asks for it, an error that clients understand without our help.
+
+mod denial;
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tidegate::rules::LimitDecision;
+use tidegate::{Attribute, Call, RuleDecision, Timestamp};
+use tonic::{Code, Request, Response, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use super::CHECKS_MAX;
+use super::envoy::undecided;
+use crate::answer::{Answer, millis};
+use crate::engine::{Does, Engine, Protocol};
+use crate::lease;
+use crate::proto::tidegate::v1::limiter_server::Limiter;
+use crate::proto::tidegate::v1::{
+    self as wire, CheckManyRequest, CheckManyResponse, CheckRequest, CheckResponse, CheckResult,
+    Failure, LimitStatus, RefundRequest, RefundResponse, ReleaseRequest, ReleaseResponse,
+    check_result,
+};
+
+/// Answers calls of the native service.
+#[derive(Debug)]
+pub(super) struct Native {
+    engine: Arc<Engine>,
+}
+
+/// Attributes that borrow from a message.
+type Attributes<'m> = SmallVec<[Attribute<'m>; 8]>;
+
+impl Native {
+    pub(super) fn new(engine: Arc<Engine>) -> Self {
+        Self { engine }
+    }
+
+    fn check_one(&self, request: &CheckRequest, does: Option<Does>) -> Result<Answer, Status> {
+        let attributes = attributes(&request.domain, &request.attributes)?;
+        let does = match (does, request.peek, request.debit) {
+            (_, true, true) | (Some(_), _, true) => {
+                return Err(bad_request("debit", "`debit` takes, and a look takes nothing"));
+            }
+            (Some(does), ..) => does,
+            (None, true, false) => Does::Peek,
+            (None, false, true) => Does::Debit,
+            (None, false, false) => Does::Take,
+        };
+        let call = Call::new(&request.domain, &attributes).with_cost(request.cost.unwrap_or(1));
+        self.engine.check(&call, does, Protocol::Grpc).map_err(|error| undecided(&error))
+    }
+
+    fn answer(
+        &self,
+        request: &CheckRequest,
+        does: Option<Does>,
+    ) -> Result<Response<CheckResponse>, Status> {
+        self.timed(|| {
+            let answer = self.check_one(request, does)?;
+            if request.fail_as_error && !answer.is_allowed() {
+                return Err(denial::status(&answer));
+            }
+            Ok(Response::new(response(&answer)))
+        })
+    }
+
+    /// Notes how long an answer took.
+    fn timed<T>(&self, answer: impl FnOnce() -> T) -> T {
+        let started_at = self.engine.limiter().now();
+        let answer = answer();
+        let took = self.engine.limiter().now().since(started_at);
+        self.engine.metrics().took(Protocol::Grpc, took.into());
+        answer
+    }
+}
+
+#[tonic::async_trait]
+impl Limiter for Native {
+    async fn check(
+        &self,
+        request: Request<CheckRequest>,
+    ) -> Result<Response<CheckResponse>, Status> {
+        self.answer(request.get_ref(), None)
+    }
+
+    async fn check_many(
+        &self,
+        request: Request<CheckManyRequest>,
+    ) -> Result<Response<CheckManyResponse>, Status> {
+        let checks = &request.get_ref().checks;
+        if checks.len() > CHECKS_MAX {
+            let what = format!("there are more than {CHECKS_MAX} of them");
+            return Err(bad_request("checks", &what));
+        }
+        if checks.iter().any(|check| check.fail_as_error) {
+            let what = "many calls have one answer each, so a denial cannot be the error of all";
+            return Err(bad_request("fail_as_error", what));
+        }
+        let result = |check| match self.check_one(check, None) {
+            Ok(answer) => check_result::Of::Response(response(&answer)),
+            Err(status) => {
+                let message = status.message().to_owned();
+                check_result::Of::Failure(Failure { code: status.code().into(), message })
+            }
+        };
+        self.timed(|| {
+            let results = checks.iter().map(|check| CheckResult { of: Some(result(check)) });
+            Ok(Response::new(CheckManyResponse { results: results.collect() }))
+        })
+    }
+
+    async fn peek(
+        &self,
+        request: Request<CheckRequest>,
+    ) -> Result<Response<CheckResponse>, Status> {
+        self.answer(request.get_ref(), Some(Does::Peek))
+    }
+
+    async fn refund(
+        &self,
+        request: Request<RefundRequest>,
+    ) -> Result<Response<RefundResponse>, Status> {
+        let request = request.get_ref();
+        let attributes = attributes(&request.domain, &request.attributes)?;
+        let call = Call::new(&request.domain, &attributes).with_cost(request.cost.unwrap_or(1));
+        let limiter = self.engine.limiter();
+        let taken_at = request.taken_at_us.map_or_else(|| limiter.now(), Timestamp::from_micros);
+        let decision = limiter.refund_at(&call, taken_at).map_err(|error| undecided(&error))?;
+        Ok(Response::new(RefundResponse {
+            rule: rule(&decision),
+            limit: decision.limit(),
+            remaining: decision.remaining(),
+            reset_after_ms: decision.reset_after().map(millis),
+        }))
+    }
+
+    async fn release(
+        &self,
+        request: Request<ReleaseRequest>,
+    ) -> Result<Response<ReleaseResponse>, Status> {
+        let request = request.get_ref();
+        let attributes = attributes(&request.domain, &request.attributes)?;
+        let Some(held) = lease::read(&request.lease_id) else {
+            return Err(bad_request("lease_id", "it is none that a check gave"));
+        };
+        let call = Call::new(&request.domain, &attributes);
+        let decision =
+            self.engine.limiter().release_held(&call, &held).map_err(|error| undecided(&error))?;
+        Ok(Response::new(ReleaseResponse {
+            rule: rule(&decision),
+            limit: decision.limit(),
+            remaining: decision.remaining(),
+            reset_after_ms: decision.reset_after().map(millis),
+        }))
+    }
+}
+
+fn attributes<'m>(domain: &str, sent: &'m [wire::Attribute]) -> Result<Attributes<'m>, Status> {
+    if domain.is_empty() {
+        return Err(bad_request("domain", "`domain` is empty"));
+    }
+    let attribute = |one: &'m wire::Attribute| match (one.value.as_bytes(), &one.raw_value[..]) {
+        (_, _) if one.name.is_empty() => Err(bad_request("attributes", "one has no `name`")),
+        (value, []) | ([], value) => Ok(Attribute { name: &one.name, value }),
+        _ => Err(bad_request("attributes", "one has both a `value` and a `raw_value`")),
+    };
+    sent.iter().map(attribute).collect()
+}
+
+fn bad_request(field: &str, what: &str) -> Status {
+    let details = ErrorDetails::with_bad_request_violation(field, what);
+    Status::with_error_details(Code::InvalidArgument, format!("`{field}`: {what}"), details)
+}
+
+fn response(answer: &Answer) -> CheckResponse {
+    CheckResponse {
+        allowed: answer.is_allowed(),
+        rule: answer.rule().map(str::to_owned),
+        limit: answer.limit(),
+        remaining: answer.remaining(),
+        reset_after_ms: answer.reset_after().map(millis),
+        retry_after_ms: answer.retry_after().map(millis),
+        delay_ms: millis(answer.delay()),
+        reason: answer.reason().map(str::to_owned),
+        soft: answer.is_soft(),
+        shadow_denied: answer.is_shadow_denied(),
+        source: answer.source().as_str().to_owned(),
+        degraded: answer.is_degraded(),
+        limits: answer.limits().map(|limit| limit_status(&limit)).collect(),
+        lease_id: answer.lease_id(),
+        taken_at_us: answer.taken_at().map(Timestamp::as_micros),
+    }
+}
+
+fn limit_status(limit: &LimitDecision<'_>) -> LimitStatus {
+    LimitStatus {
+        rule: limit.rule().name.clone(),
+        text: limit.text().to_owned(),
+        name: limit.shown_name().to_owned(),
+        allowed: limit.is_allowed(),
+        enforced: limit.is_enforced(),
+        limit: limit.limit(),
+        remaining: limit.remaining(),
+        reset_after_ms: millis(limit.reset_after()),
+        retry_after_ms: limit.retry_after().map(millis),
+    }
+}
+
+fn rule(decision: &RuleDecision) -> Option<String> {
+    decision.rule().map(|rule| rule.name.clone())
+}

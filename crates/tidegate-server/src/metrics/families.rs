@@ -1,0 +1,71 @@
+//! The names of all metrics. `docs/metrics.md` lists the same ones, which a test sees to.
+
+use super::text::{Family, Kind};
+
+/// The names of all metrics, in the order of the text.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|family| family.name)
+}
+
+macro_rules! families {
+    ($($id:ident: $kind:ident $name:literal $help:literal;)*) => {
+        $(pub(super) const $id: Family =
+            Family { name: $name, kind: Kind::$kind, help: $help };)*
+        const ALL: &[Family] = &[$($id),*];
+    };
+}
+
+families! {
+    BUILD_INFO: Gauge "tidegate_build_info"
+        "Which build this is; always 1.";
+    START_TIME: Gauge "tidegate_start_time_seconds"
+        "When the daemon started, in seconds since 1970.";
+    DECISIONS: Counter "tidegate_decisions_total"
+        "Decisions by the rule that was binding, by verdict, and by where they were made.";
+    SHADOW_DENIALS: Counter "tidegate_shadow_denials_total"
+        "Calls that this rule would have denied, had it or its candidate not been in shadow.";
+    SKIPPED: Counter "tidegate_rules_skipped_total"
+        "Rules that matched and did not apply, because an attribute that they count by was missing.";
+    UNKNOWN_DOMAIN: Counter "tidegate_unknown_domain_total"
+        "Calls in domains that nobody wrote rules for; they pass.";
+    ANSWERS: Counter "tidegate_answers_total"
+        "Calls that were answered, by protocol, whoever decided: rules, controls, or the call's own limit.";
+    UNDECIDED: Counter "tidegate_undecided_total"
+        "Calls that could not be decided, which is neither allowed nor denied.";
+    RULINGS: Counter "tidegate_rulings_total"
+        "Calls for which the operator's controls made the difference.";
+    LATENCY: Histogram "tidegate_request_duration_seconds"
+        "How long requests took, from when they were read to when their answer was made.";
+    KEYS: Gauge "tidegate_keys"
+        "Keys that have spent something which has not come back yet.";
+    KEYS_DROPPED: Counter "tidegate_keys_dropped_total"
+        "Live keys that had to go because the memory for keys is full; each starts afresh.";
+    TABLE_BYTES: Gauge "tidegate_table_bytes"
+        "Memory that keys take.";
+    RULES: Gauge "tidegate_rules"
+        "Rules in force.";
+    RULES_VERSION: Gauge "tidegate_rules_version"
+        "How many sets of rules have been in force since the start, with this one.";
+    RULES_FINGERPRINT: Gauge "tidegate_rules_fingerprint"
+        "The same number on every node of this build that has the same rules.";
+    RULES_LOADED: Gauge "tidegate_rules_loaded_timestamp_seconds"
+        "When the rules came into force, in seconds since 1970.";
+    RELOADS: Counter "tidegate_rules_reloads_total"
+        "Sets of rules that were put in force after the first.";
+    RELOAD_ERRORS: Counter "tidegate_rules_reload_errors_total"
+        "Sets of rules that had mistakes and changed nothing.";
+    BANS: Gauge "tidegate_bans"
+        "Bans in force.";
+    ALLOW_LIST: Gauge "tidegate_allow_list_entries"
+        "Entries of the allow-list in force.";
+    BYPASS: Gauge "tidegate_bypass"
+        "Whether everything is let through.";
+    SHADOW: Gauge "tidegate_shadow"
+        "Whether all rules are in shadow.";
+    CONNECTIONS_OPEN: Gauge "tidegate_connections_open"
+        "Connections that are open.";
+    CONNECTIONS: Counter "tidegate_connections_total"
+        "Connections that were accepted.";
+    PROTOCOL_ERRORS: Counter "tidegate_protocol_errors_total"
+        "Connections on which something was said that is not the protocol.";
+}

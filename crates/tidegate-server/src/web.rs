@@ -1,0 +1,112 @@
+//! HTTP connections, with the bounds that keep slow and hostile ones from holding anything for long.
+//! HTTP, gRPC and the admin address all run on it.
+
+mod opening;
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::service::Service;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio_util::sync::CancellationToken;
+
+use crate::listen::Stream;
+
+/// How long a client may take to send the head of a request, idle time of a kept connection included, and
+/// how long it may take nothing of what is written.
+pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// The most bytes of a head over HTTP/1, and of a header list over HTTP/2.
+pub(crate) const HEAD_BYTES_MAX: usize = 16 << 10;
+/// The most headers of a request over HTTP/1.
+const HEADERS_MAX: usize = 100;
+/// The most requests under way on one connection over HTTP/2.
+const STREAMS_MAX: u32 = 1_000;
+/// The most streams that a client may have reset before we have taken note: beyond, it is an attack.
+const RESETS_MAX: usize = 100;
+
+/// Which versions a connection may speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Versions {
+    /// HTTP/1.1, and HTTP/2 where the client begins with its preface.
+    Both,
+    /// HTTP/2 alone, which is what gRPC speaks.
+    Two,
+}
+
+/// Serves one connection until it ends, or, once `drain` is cancelled, until what is under way is
+/// answered.
+pub(crate) async fn serve<S, B>(
+    service: S,
+    stream: Stream,
+    versions: Versions,
+    drain: CancellationToken,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>> + Send,
+    S::Future: Send + 'static,
+    S::Error: Into<Box<dyn StdError + Send + Sync>>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    TokioExecutor: Executor<S::Future>,
+{
+    serve_within(service, stream, versions, drain, HEAD_TIMEOUT).await;
+}
+
+/// The same with another time in which a client has to send the head of a request.
+pub(crate) async fn serve_within<S, B>(
+    service: S,
+    stream: Stream,
+    versions: Versions,
+    drain: CancellationToken,
+    head_timeout: Duration,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>> + Send,
+    S::Future: Send + 'static,
+    S::Error: Into<Box<dyn StdError + Send + Sync>>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    TokioExecutor: Executor<S::Future>,
+{
+    // What has arrived goes before the end: a request that is there is answered.
+    let opened = tokio::select! {
+        biased;
+        opened = opening::open(stream, head_timeout) => opened,
+        () = drain.cancelled() => return,
+    };
+    let Ok(stream) = opened else { return };
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // `pipeline_flush` stays off: with it, an answer waits for as long as half of another request has been
+    // read, and what is said about a request that cannot be read is never sent.
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_timeout)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Duration::from_mins(1))
+        .keep_alive_timeout(Duration::from_secs(20))
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_header_list_size(HEAD_BYTES_MAX as u32);
+    if versions == Versions::Two {
+        builder = builder.http2_only();
+    }
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    // What goes wrong on a connection is the client's doing, and ends with it.
+    tokio::select! {
+        biased;
+        _ = connection.as_mut() => return,
+        () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}

@@ -1,0 +1,140 @@
+//! The beginning and the end of a connection. The first bytes are read within a time: they say which
+//! version of HTTP it speaks, and whoever sends none of them, or half a preface, would otherwise stay for
+//! good. What is written has to be taken within that time too. At the end, what a client is still sending is thrown away for a moment.
+
+use std::future::Future as _;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+use crate::listen::Stream;
+
+/// What a client that speaks HTTP/2 begins with.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// How long a client that was refused half way may go on sending. A socket that is closed over unread
+/// bytes is reset, and the client may then never see the answer.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// A stream of which some bytes have been read already.
+#[derive(Debug)]
+pub(super) struct Opened {
+    stream: Stream,
+    first: [u8; PREFACE.len()],
+    read: usize,
+    handed_on: usize,
+    /// How long the other end may take nothing of what is written.
+    patience: Duration,
+    /// Set while it does so.
+    stalled: Option<Pin<Box<Sleep>>>,
+    /// Set once our half is closed.
+    lingering: Option<Pin<Box<Sleep>>>,
+}
+
+/// Reads until the version is known. An error means that nothing sensible came in time.
+pub(super) async fn open(stream: Stream, within: Duration) -> io::Result<Opened> {
+    tokio::time::timeout(within, Opened::new(stream, within)).await?
+}
+
+impl Opened {
+    async fn new(mut stream: Stream, patience: Duration) -> io::Result<Self> {
+        let mut first = [0; PREFACE.len()];
+        let mut read = 0;
+        while read < first.len() && first[..read] == PREFACE[..read] {
+            match stream.read(&mut first[read..]).await? {
+                0 => break,
+                more => read += more,
+            }
+        }
+        Ok(Self { stream, first, read, handed_on: 0, patience, stalled: None, lingering: None })
+    }
+
+    /// Ends the connection to a client that reads nothing for too long: it would stay for good, with its
+    /// place among the connections and the answers that it does not take.
+    #[inline]
+    fn written<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let patience = self.patience;
+        let time = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        ready!(time.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Opened {
+    #[inline]
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.handed_on < this.read {
+            let part = (this.read - this.handed_on).min(buffer.remaining());
+            buffer.put_slice(&this.first[this.handed_on..this.handed_on + part]);
+            this.handed_on += part;
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut this.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Opened {
+    #[inline]
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write(context, bytes);
+        this.written(context, written)
+    }
+
+    #[inline]
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write_vectored(context, parts);
+        this.written(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.lingering.is_none() {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
+        }
+        let mut discarded = [0; 4 << 10];
+        let time = this.lingering.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        while time.as_mut().poll(context).is_pending() {
+            let mut discarded = ReadBuf::new(&mut discarded);
+            ready!(Pin::new(&mut this.stream).poll_read(context, &mut discarded))?;
+            if discarded.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,11 @@
+//! The protocol of Redis: what is read, what is answered byte for byte, how connections behave, and
+//! clients that people use, unchanged.
+
+mod clients;
+mod connections;
+mod golden;
+mod parsing;
+#[path = "../support/mod.rs"]
+mod support;
+mod talk;
+mod throttle;
