@@ -1,15 +1,22 @@
 //! What can be asked on the command line, and the help for it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use tidegate_rules::rule::Pressure;
 
+use tidegate_server::config::value::Time;
+
+use crate::bench::args::BenchArgs;
+use crate::client::Server;
 use crate::failure::Failure;
+use crate::operate::OperateCommand;
+use crate::serve::ServeArgs;
 use crate::{Answer, output};
 
-/// A rate limiter: check its rules, read them, compare them, and see what they do to a request.
+/// A rate limiter: run it, ask it, and check, read and compare its rules.
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, after_help = EXIT_CODES, arg_required_else_help = true)]
 pub(crate) struct Args {
@@ -20,17 +27,31 @@ pub(crate) struct Args {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  all is well
-  1  the answer is no: there are mistakes, or differences
-  2  there is no answer: wrong usage, a file that cannot be read, or a request that cannot be decided";
+  1  the answer is no: denied, mistakes, or differences
+  2  there is no answer: wrong usage, a file that cannot be read, a daemon that cannot be reached or
+     started, or a request that cannot be decided";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    // It has many more flags than the others have.
+    Serve(Box<ServeArgs>),
+    Check(CheckArgs),
     /// Check, show and compare rule files
     Rules {
         #[command(subcommand)]
         command: RulesCommand,
     },
     Explain(ExplainArgs),
+    Bench(BenchArgs),
+    #[command(flatten)]
+    Operate(OperateCommand),
+    /// Write the manual, one page for each command, into a folder
+    #[command(after_help = MAN_EXAMPLES)]
+    Man {
+        /// The folder, which is made where there is none
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
     /// Print a script that completes this command in a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -43,6 +64,8 @@ impl Command {
     /// Whether the answer is to be JSON.
     pub(crate) fn is_json(&self) -> bool {
         match self {
+            Self::Serve(args) => args.json,
+            Self::Check(args) => args.json,
             Self::Rules { command } => match command {
                 RulesCommand::Validate(args) => args.json,
                 RulesCommand::Show(args) => args.json,
@@ -50,10 +73,17 @@ impl Command {
                 RulesCommand::Schema => false,
             },
             Self::Explain(args) => args.json,
-            Self::Completions { .. } => false,
+            Self::Bench(args) => args.load().json,
+            Self::Operate(command) => command.is_json(),
+            Self::Man { .. } | Self::Completions { .. } => false,
         }
     }
 }
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  tidegate man ~/.local/share/man/man1
+  tidegate man pages && man -l pages/tidegate-serve.1";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -164,6 +194,52 @@ Examples:
 It ends with 0 where nothing changes, with 1 where something does, and with 2 where either cannot
 be read or has mistakes in it.";
 
+/// Ask a running daemon whether a request may pass, and take what it costs
+#[derive(Debug, clap::Args)]
+#[command(after_help = CHECK_EXAMPLES)]
+pub(crate) struct CheckArgs {
+    /// Where the daemon's HTTP address is: `http://HOST:PORT`, or `unix:PATH`
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TIDEGATE_SERVER",
+        default_value = "http://127.0.0.1:8080"
+    )]
+    pub(crate) server: Server,
+    /// The domain of the request
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(crate) domain: String,
+    /// How much the request takes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) cost: u64,
+    /// Look, and take nothing
+    #[arg(long)]
+    pub(crate) peek: bool,
+    /// How long to wait for an answer
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
+    pub(crate) timeout: Duration,
+    /// Print the daemon's answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// What describes the request
+    #[arg(value_name = "NAME=VALUE", value_parser = attribute)]
+    pub(crate) attributes: Vec<(String, String)>,
+}
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  tidegate check key=ann                           the rule of `tidegate serve` without rules
+  tidegate check --domain api user=42 method=POST path=/login
+  tidegate check --domain api --cost 5 --peek --json user=42 | jq .remaining
+  tidegate check --server unix:/run/tidegate/http.sock user=42 && ./send-mail
+
+It ends with 0 where the request may pass, with 1 where it is denied, and with 2 where that could not
+be decided.";
+
+fn time(text: &str) -> Result<Duration, String> {
+    text.parse().map(Time::duration).map_err(|error| error.to_string())
+}
+
 /// Say which rules apply to a request, why the others do not, and what is counted; spends nothing
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXPLAIN_EXAMPLES)]
@@ -198,7 +274,7 @@ Examples:
   tidegate explain --rules rules.yaml --pressure 0.5 --json user=42 | jq '.charges'";
 
 /// The name is what comes before the first `=`; values may have more of them.
-fn attribute(text: &str) -> Result<(String, String), String> {
+pub(crate) fn attribute(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some(("", _)) => Err("there is no name before `=`".to_owned()),
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
@@ -214,10 +290,18 @@ fn pressure(text: &str) -> Result<Pressure, String> {
     pressure.ok_or_else(|| "write a number from 0 to 1, such as `0.5`".to_owned())
 }
 
+/// The command with all that it takes.
+pub(crate) fn command() -> clap::Command {
+    // Help is shown to others and kept in files: it names variables, and not what is in them here.
+    let hidden = |arg: clap::Arg| arg.hide_env_values(true);
+    let args = Args::command();
+    args.mut_subcommands(|command| command.mut_args(hidden))
+}
+
 /// Prints the script for this shell.
 pub(crate) fn completions(shell: Shell) -> Result<Answer, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Args::command(), "tidegate", &mut script);
+    clap_complete::generate(shell, &mut command(), "tidegate", &mut script);
     output::data(&String::from_utf8_lossy(&script))?;
     Ok(Answer::Yes)
 }
@@ -228,7 +312,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_free_of_contradictions() {
-        Args::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]

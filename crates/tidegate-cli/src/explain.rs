@@ -1,13 +1,11 @@
 //! `tidegate explain`: what rules do to one request, without spending anything.
 
-use serde_json::{Value, json};
 use tidegate::{Attribute, Clock as _, SystemClock};
 use tidegate_rules::RuleSet;
-use tidegate_rules::compile::{CompiledRules, Role};
-use tidegate_rules::explain::{ExplainedCharge, Explanation, Finding, QuotaOf};
+use tidegate_rules::compile::CompiledRules;
 use tidegate_rules::identity::{KeyHasher, SECRET_BYTES};
 use tidegate_rules::resolve::{Ask, Plan};
-use tidegate_rules::rule::{Missing, Mode};
+use tidegate_server::admin::explained;
 
 use crate::args::ExplainArgs;
 use crate::failure::Failure;
@@ -37,7 +35,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Answer, Failure> {
     let explanation = rules.explain(&ask);
     let is_denied = is_denied(&rules, &ask);
     if args.json {
-        output::json(&as_json(&explanation, is_denied))?;
+        output::json(&explained(&explanation, is_denied))?;
     } else {
         let outcome = if is_denied { "the request is denied\n" } else { "" };
         output::data(&format!("{explanation}{outcome}"))?;
@@ -61,75 +59,4 @@ fn domain_of<'a>(args: &'a ExplainArgs, set: &'a RuleSet) -> Result<&'a str, Fai
             Err(Failure::Asked(format!("say which domain is meant, with --domain: {known}")))
         }
     }
-}
-
-fn as_json(explanation: &Explanation, is_denied: bool) -> Value {
-    let rules = explanation.rules.iter().map(|considered| {
-        let mut value = finding(&considered.finding);
-        value["rule"] = json!(considered.rule);
-        value["text"] = json!(considered.finding.to_string());
-        value
-    });
-    json!({
-        "domain": explanation.domain,
-        "rules": rules.collect::<Vec<_>>(),
-        "charges": explanation.charges.iter().map(charge).collect::<Vec<_>>(),
-        "denied": is_denied,
-        "error": explanation.error.as_ref().map(ToString::to_string),
-    })
-}
-
-fn finding(finding: &Finding) -> Value {
-    match finding {
-        Finding::Applies { by } => match by {
-            QuotaOf::Rule => json!({ "finding": "applies", "limits_of": "rule" }),
-            QuotaOf::Tier(tier) => {
-                json!({ "finding": "applies", "limits_of": "tier", "tier": tier })
-            }
-            QuotaOf::Override => json!({ "finding": "applies", "limits_of": "override" }),
-            _ => json!({ "finding": "applies" }),
-        },
-        Finding::NoMatch { condition, value } => {
-            json!({ "finding": "no-match", "condition": condition, "value": value })
-        }
-        Finding::Missing { attribute, then } => {
-            let then = match then {
-                Missing::Skip => "skip",
-                Missing::Shared => "shared",
-                Missing::Deny => "deny",
-            };
-            json!({ "finding": "missing", "attribute": attribute, "then": then })
-        }
-        Finding::Banned => json!({ "finding": "banned" }),
-        Finding::OtherDescriptor => json!({ "finding": "other-descriptor" }),
-        // What is not known here yet is told by its text.
-        _ => json!({ "finding": "other" }),
-    }
-}
-
-fn charge(charge: &ExplainedCharge) -> Value {
-    let per: Vec<Value> = charge
-        .per
-        .iter()
-        .map(|(name, value)| json!({ "attribute": name, "value": value }))
-        .collect();
-    json!({
-        "rule": charge.rule,
-        "limit": charge.limit,
-        "role": match charge.role {
-            Role::Limit => "limit",
-            Role::Reserve(_) => "reserve",
-            Role::Candidate => "candidate",
-            Role::Plain => "plain",
-        },
-        "reserved_for": charge.reserved_for,
-        "mode": match charge.mode {
-            Mode::Enforce => "enforce",
-            Mode::Shadow => "shadow",
-        },
-        "relaxed": charge.is_relaxed,
-        "per": per,
-        "cost": charge.cost,
-        "key": format!("{:032x}", charge.key),
-    })
 }

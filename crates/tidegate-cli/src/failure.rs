@@ -14,6 +14,8 @@ use crate::output::counted;
 pub(crate) enum Failure {
     /// There are files that cannot be read, or mistakes in the rules: of one set of rules or of two.
     Rules(Vec<Unusable>),
+    /// There are mistakes in the settings file.
+    Settings(Report),
     /// Standard output is at fault.
     Output(io::Error),
     /// It was asked for something that there is not.
@@ -101,6 +103,11 @@ impl Failure {
                     "diagnostics": diagnostics.collect::<Vec<_>>(),
                 }))
             }
+            Self::Settings(report) => Some(json!({
+                "error": "the settings cannot be used",
+                "errors": report.errors(),
+                "diagnostics": report.iter().map(diagnostic).collect::<Vec<_>>(),
+            })),
             Self::Output(_) => None,
             Self::Asked(message) => Some(json!({ "error": message })),
         }
@@ -116,6 +123,10 @@ impl fmt::Display for Failure {
                 }
                 let errors = unusable.iter().map(Unusable::errors).sum();
                 writeln!(f, "{}: the rules cannot be used", counted(errors, "error"))
+            }
+            Self::Settings(report) => {
+                let errors = counted(report.errors(), "error");
+                writeln!(f, "{report}\n{errors}: the settings cannot be used")
             }
             Self::Output(error) => writeln!(f, "error: standard output: {error}"),
             Self::Asked(message) => writeln!(f, "error: {message}"),

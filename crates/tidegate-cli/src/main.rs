@@ -5,15 +5,21 @@
 //! well, 1 where the answer is no, and 2 where there is no answer.
 
 mod args;
+mod bench;
+mod check;
+mod client;
 mod explain;
 mod failure;
 mod input;
+mod man;
+mod operate;
 mod output;
 mod rules;
+mod serve;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{ArgMatches, FromArgMatches as _};
 
 use crate::args::{Args, Command, RulesCommand};
 use crate::failure::Failure;
@@ -31,9 +37,11 @@ enum Answer {
 const NO_ANSWER: u8 = 2;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let matches = args::command().get_matches();
+    // What the matches are made for is what they fit.
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let is_json = args.command.is_json();
-    match run(args) {
+    match run(args, &matches) {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::FAILURE,
         Ok(Answer::Unknown) => ExitCode::from(NO_ANSWER),
@@ -52,8 +60,10 @@ fn tell(failure: &Failure, is_json: bool) {
     }
 }
 
-fn run(args: Args) -> Result<Answer, Failure> {
+fn run(args: Args, matches: &ArgMatches) -> Result<Answer, Failure> {
     match args.command {
+        Command::Serve(args) => serve::run(*args, matches),
+        Command::Check(args) => check::run(&args),
         Command::Rules { command } => match command {
             RulesCommand::Validate(args) => rules::validate::run(&args),
             RulesCommand::Show(args) => rules::show::run(&args),
@@ -61,6 +71,9 @@ fn run(args: Args) -> Result<Answer, Failure> {
             RulesCommand::Schema => rules::schema::run(),
         },
         Command::Explain(args) => explain::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Operate(command) => operate::run(&command),
+        Command::Man { folder } => man::run(&folder),
         Command::Completions { shell } => args::completions(shell),
     }
 }

@@ -51,6 +51,11 @@ pub(crate) fn complain(text: &str) {
     let _ = anstream::stderr().lock().write_all(painted.as_bytes());
 }
 
+/// Tells a person something, without looking for words to paint.
+pub(crate) fn tell(text: &str) {
+    let _ = anstream::stderr().lock().write_all(text.as_bytes());
+}
+
 /// `1 rule`, `2 rules`.
 pub(crate) fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }

@@ -3,5 +3,5 @@
 pub(crate) mod diff;
 pub(crate) mod schema;
 pub(crate) mod show;
-mod tally;
+pub(crate) mod tally;
 pub(crate) mod validate;

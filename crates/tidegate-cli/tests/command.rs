@@ -290,7 +290,10 @@ fn the_schema_is_json() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    let commands: [&[&str]; 6] = [
+    let commands: [&[&str]; 9] = [
+        &["serve"],
+        &["check"],
+        &["man"],
         &["rules", "validate"],
         &["rules", "show"],
         &["rules", "diff"],
@@ -312,6 +315,21 @@ fn shells_are_given_their_completions() {
         assert_eq!(ran.code, 0, "{shell}");
         assert!(ran.stdout.contains("validate"), "{shell}");
     }
+}
+
+#[test]
+fn the_manual_has_a_page_for_each_command() {
+    let folder = scratch("manual").join("pages");
+    let ran = tidegate(&["man", folder.to_str().expect("a name")]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{}", ran.stderr);
+    for page in ["tidegate.1", "tidegate-serve.1", "tidegate-check.1", "tidegate-rules-validate.1"]
+    {
+        let text = std::fs::read_to_string(folder.join(page)).expect("the page is there");
+        assert!(text.contains(".SH NAME"), "{page}");
+    }
+    let serve =
+        std::fs::read_to_string(folder.join("tidegate-serve.1")).expect("the page is there");
+    assert!(serve.contains("TIDEGATE_HTTP") && serve.contains("tidegate serve \\-\\-limit"));
 }
 
 #[test]

@@ -1,0 +1,65 @@
+//! Bytes with places for a key in them. Keys are all of one length, so lengths that a protocol asks
+//! for can be written beforehand.
+
+use crate::bench::keys::{KEY_SHAPE, Key};
+
+/// How the place of the key is written by users.
+pub(crate) const PLACE: &str = "{key}";
+
+/// Bytes, and where the key goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Template {
+    /// A key stands between one piece and the next.
+    pieces: Vec<Vec<u8>>,
+}
+
+impl Template {
+    pub(crate) fn new(text: &str) -> Self {
+        Self { pieces: text.split(PLACE).map(|piece| piece.as_bytes().to_vec()).collect() }
+    }
+
+    /// The same, of bytes that hold one key as it looks.
+    pub(crate) fn around_key(bytes: &[u8]) -> Self {
+        let place = memchr::memmem::find(bytes, KEY_SHAPE.as_bytes());
+        let pieces = match place {
+            Some(place) => vec![bytes[..place].into(), bytes[place + KEY_SHAPE.len()..].into()],
+            None => vec![bytes.into()],
+        };
+        Self { pieces }
+    }
+
+    #[inline]
+    pub(crate) fn write(&self, key: &Key, out: &mut Vec<u8>) {
+        let mut pieces = self.pieces.iter();
+        if let Some(first) = pieces.next() {
+            out.extend_from_slice(first);
+        }
+        for piece in pieces {
+            out.extend_from_slice(key);
+            out.extend_from_slice(piece);
+        }
+    }
+}
+
+/// As long as it will be with a key in it.
+pub(crate) fn filled(text: &str) -> String {
+    text.replace(PLACE, KEY_SHAPE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_go_where_their_places_are() {
+        let mut out = Vec::new();
+        Template::new("a{key}b{key}").write(b"key:000000000007", &mut out);
+        assert_eq!(out, b"akey:000000000007bkey:000000000007");
+        out.clear();
+        Template::new("PING").write(b"key:000000000007", &mut out);
+        assert_eq!(out, b"PING");
+        out.clear();
+        Template::around_key(b"\x01key:000000000000\x02").write(b"key:000000000007", &mut out);
+        assert_eq!(out, b"\x01key:000000000007\x02");
+    }
+}

@@ -1,0 +1,88 @@
+//! `tidegate serve`: settings from flags, variables and a file to a daemon, and what a person is told
+//! when it is ready.
+
+mod args;
+mod greeting;
+mod variables;
+
+use clap::ArgMatches;
+use serde_json::{Value, json};
+use tidegate::RulesError;
+use tidegate_rules::Report;
+use tidegate_server::config::file::{self, FileError};
+use tidegate_server::config::value::LogFormat;
+use tidegate_server::config::{Layer, Settings};
+use tidegate_server::serve::Running;
+use tidegate_server::serve::StartError;
+use tidegate_server::serve::process::{Ended, RunError, run as run_daemon};
+
+use crate::failure::{Failure, Unread, Unusable};
+use crate::{Answer, output};
+
+pub(crate) use args::ServeArgs;
+
+/// Runs the daemon until it is told to end.
+pub(crate) fn run(args: ServeArgs, matches: &ArgMatches) -> Result<Answer, Failure> {
+    let is_json = args.json;
+    let file = match &args.config {
+        Some(path) => file::read(path).map_err(of_file)?,
+        None => Layer::default(),
+    };
+    let source_of = |name: &str| matches.subcommand_matches("serve")?.value_source(name);
+    let layer = args.layer(source_of)?.over(file);
+    let settings = Settings::new(layer).map_err(|error| Failure::Asked(error.to_string()))?;
+    for warning in variables::misspelled() {
+        output::complain(&warning);
+    }
+    let (log_format, rules) = (settings.log_format, settings.rules.clone());
+    let ended = run_daemon(settings, |running| {
+        // Whoever reads standard output waits for this line; one that is gone does not stop a daemon.
+        if is_json {
+            let _ = output::data(&format!("{}\n", ready(running)));
+        }
+        match log_format {
+            LogFormat::Text if !is_json => output::tell(&greeting::greeting(running, &rules)),
+            LogFormat::Text => {}
+            LogFormat::Json => greeting::log(running),
+        }
+    });
+    match ended {
+        Ok(Ended::Drained) => Ok(Answer::Yes),
+        Ok(Ended::AtOnce) => Ok(Answer::No),
+        Err(error) => Err(of_run(error)),
+    }
+}
+
+/// What programs are told: where each service really listens.
+fn ready(running: &Running) -> Value {
+    let addresses = running.addresses().iter();
+    let addresses = addresses
+        .map(|(service, address)| (service.name().to_owned(), Value::String(address.to_string())));
+    json!({
+        "ready": true,
+        "pid": std::process::id(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "addresses": addresses.collect::<serde_json::Map<_, _>>(),
+    })
+}
+
+fn of_file(error: FileError) -> Failure {
+    match error {
+        FileError::Mistakes(report) => Failure::Settings(report),
+        error => Failure::Asked(error.to_string()),
+    }
+}
+
+/// Mistakes in rules are told as everywhere else.
+fn of_run(error: RunError) -> Failure {
+    match error {
+        RunError::Start(StartError::Read(error)) => {
+            let unread = Unread { problems: error.problems().to_vec(), more: error.more() };
+            Failure::Rules(vec![Unusable { unread, report: Report::default() }])
+        }
+        RunError::Start(StartError::Rules(RulesError::Text(report))) => {
+            Failure::Rules(vec![Unusable { unread: Unread::default(), report }])
+        }
+        error => Failure::Asked(error.to_string()),
+    }
+}

@@ -1,0 +1,151 @@
+//! `tidegate bench` against servers of a few lines that count what they are asked.
+
+mod run;
+mod servers;
+
+use std::process::{Command, Stdio};
+
+use run::{Ran, tidegate};
+use serde_json::Value;
+use servers::{Server, grpc, http, resp};
+
+fn bench(protocol: &str, server: &Server, more: &[&str]) -> (i32, Value) {
+    let address = server.address.to_string();
+    let mut args = vec!["bench", protocol, &address, "--duration", "200ms", "--json"];
+    args.extend_from_slice(more);
+    let ran = tidegate(&args);
+    assert_eq!(ran.stderr, "", "nothing but data where there is no terminal");
+    (ran.code, ran.json())
+}
+
+fn number(json: &Value, name: &str) -> u64 {
+    json[name].as_u64().unwrap_or_else(|| panic!("{name} in {json:#}"))
+}
+
+/// Every request was answered, and both sides have counted the same; every third one is denied.
+fn counts_add_up(server: &Server, code: i32, json: &Value) {
+    let asked = server.asked();
+    assert_eq!((code, number(json, "errors"), number(json, "unanswered")), (0, 0, 0), "{json:#}");
+    assert!(asked > 100, "{asked}");
+    assert_eq!(number(json, "answers"), asked);
+    assert_eq!(number(json, "allowed") + number(json, "denied"), asked);
+    assert_eq!(number(json, "denied"), asked / 3);
+    assert!(json["answers_per_second"].as_f64().is_some_and(|rate| rate > 500.0));
+    let latency = &json["latency_us"];
+    let quantiles = ["min", "p50", "p90", "p99", "p99.9", "p99.99", "max"];
+    let times: Vec<u64> = quantiles.iter().map(|name| number(latency, name)).collect();
+    assert!(times.is_sorted() && times[0] > 0, "{times:?}");
+}
+
+#[test]
+fn http_counts_add_up() {
+    let server = http();
+    let (code, json) = bench("http", &server, &["--connections", "4", "--pipeline", "8"]);
+    counts_add_up(&server, code, &json);
+    assert_eq!(json["request"], "HTTP GET /limit/{key}");
+}
+
+#[test]
+fn resp_counts_add_up() {
+    let server = resp();
+    let (code, json) = bench("resp", &server, &["--connections", "4", "--pipeline", "64"]);
+    counts_add_up(&server, code, &json);
+}
+
+#[test]
+fn grpc_counts_add_up_against_another_implementation_of_http2() {
+    let server = grpc();
+    let (code, json) = bench("grpc", &server, &["--connections", "2", "--pipeline", "16"]);
+    counts_add_up(&server, code, &json);
+}
+
+#[test]
+fn several_threads_share_the_connections() {
+    let server = resp();
+    let (code, json) = bench("resp", &server, &["--connections", "5", "--threads", "3"]);
+    counts_add_up(&server, code, &json);
+    assert_eq!(server.connections(), 5);
+}
+
+#[test]
+fn an_open_loop_sends_what_its_rate_says() {
+    let server = http();
+    let (code, json) = bench("http", &server, &["--rate", "1000", "--connections", "3"]);
+    assert_eq!((code, server.asked(), number(&json, "answers")), (0, 200, 200));
+    assert_eq!(json["loop"], "open");
+}
+
+#[test]
+fn a_person_gets_a_picture() {
+    let server = resp();
+    let address = server.address.to_string();
+    let ran = tidegate(&["bench", "resp", &address, "--duration", "50ms", "--zipf", "1.1"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(ran.stdout.contains("█"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("p99.9 "), "{}", ran.stdout);
+    assert!(ran.stdout.contains("1,000,000 keys by Zipf 1.1"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_said_plainly() {
+    // A port that was free a moment ago.
+    let address = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().to_string()
+    };
+    let ran = tidegate(&["bench", "grpc", &address]);
+    let expected = format!(
+        "error: cannot connect to {address}: Connection refused (os error 111); is the server \
+         running? `tidegate serve` starts one\n"
+    );
+    assert_eq!(ran, Ran { code: 2, stdout: String::new(), stderr: expected });
+}
+
+#[test]
+fn a_server_that_speaks_something_else_is_an_error_and_no_hang() {
+    let server = http();
+    for protocol in ["resp", "grpc"] {
+        let (code, json) = bench(protocol, &server, &["--connections", "1"]);
+        assert_eq!((code, number(&json, "allowed"), number(&json, "denied")), (1, 0, 0));
+        let error = json["first_error"].as_str().unwrap_or("");
+        assert!(error.contains("does not speak this protocol"), "{protocol}: {json:#}");
+    }
+}
+
+#[test]
+fn ctrl_c_prints_what_there_is() {
+    let server = resp();
+    let address = server.address.to_string();
+    let child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["bench", "resp", &address, "--duration", "1h", "--json"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    server.wait_until_asked(100);
+    let id = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &id]).status().expect("kill starts");
+    assert!(sent.success());
+    let output = child.wait_with_output().expect("the command ends");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(json["interrupted"], true);
+    assert!(number(&json, "answers") >= 100);
+}
+
+#[test]
+fn flags_that_mean_nothing_are_refused() {
+    for args in [
+        &["--duration", "soon"][..],
+        &["--connections", "0"],
+        &["--pipeline", "0"],
+        &["--keys", "0"],
+        &["--rate", "0"],
+        &["--zipf", "0"],
+        &["nowhere"],
+    ] {
+        let ran = tidegate(&[&["bench", "http"], args].concat());
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{args:?}");
+        assert!(ran.stderr.contains("invalid value"), "{}", ran.stderr);
+    }
+}
