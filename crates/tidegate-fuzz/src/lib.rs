@@ -8,19 +8,25 @@
 //! | --- | --- |
 //! | [`rule_text`] | any text is rules, or a report that points into it; rules can be used |
 //! | [`attributes`] | any request meets the rules that it would meet if all were looked at |
+//! | [`check_body`] | any body of a call says what it says, or is refused at a place of it |
+//! | [`json_body`] | any body of `POST /json` is refused, or answered for each of its descriptors |
 //! | [`limit_text`] | any text is a limit that is written and read back, or an error in it |
 //! | [`path`] | any path has one normal form, and templates match as their words say |
 //! | [`snapshot`] | any bytes are a state file, or change nothing |
 //! | [`identity`] | any headers are survived, and change nobody's address but the client's own |
+//! | [`resp`] | any bytes are the same commands however they arrive, and get whole replies |
 //! | [`mutation`] | inputs that are nearly right, from a seed |
 //! | [`seeds`] | the inputs to begin with, in files |
 #![forbid(unsafe_code)]
 
 pub mod attributes;
+pub mod check_body;
 pub mod identity;
+pub mod json_body;
 pub mod limit_text;
 pub mod mutation;
 pub mod path;
+pub mod resp;
 pub mod rule_text;
 pub mod seeds;
 pub mod snapshot;
@@ -35,11 +41,14 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 9] = [
     Target { name: "attributes", check: attributes::check },
+    Target { name: "check_body", check: check_body::check },
     Target { name: "identity", check: identity::check },
+    Target { name: "json_body", check: json_body::check },
     Target { name: "limit_text", check: limit_text::check },
     Target { name: "path", check: path::check },
+    Target { name: "resp", check: resp::check },
     Target { name: "rule_text", check: rule_text::check },
     Target { name: "snapshot", check: snapshot::check },
 ];

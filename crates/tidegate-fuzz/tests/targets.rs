@@ -40,6 +40,16 @@ fn any_attributes_meet_the_rules_that_they_would_meet_if_all_were_looked_at() {
 }
 
 #[test]
+fn any_body_of_a_call_says_what_it_says_or_is_refused_at_a_place_of_it() {
+    survives("check_body", 20_000);
+}
+
+#[test]
+fn any_body_of_the_json_form_is_refused_or_answered_for_each_descriptor() {
+    survives("json_body", 20_000);
+}
+
+#[test]
 fn any_limit_text_is_written_and_read_back_or_refused_at_a_column_of_it() {
     survives("limit_text", 50_000);
 }
@@ -57,6 +67,11 @@ fn any_state_file_is_taken_over_or_changes_nothing() {
 #[test]
 fn any_headers_are_survived_and_change_no_address() {
     survives("identity", 5_000);
+}
+
+#[test]
+fn any_bytes_of_the_protocol_of_redis_are_the_same_commands_however_they_arrive() {
+    survives("resp", 20_000);
 }
 
 #[test]
