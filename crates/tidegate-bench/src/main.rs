@@ -1,6 +1,7 @@
 //! `cargo xtask bench memory`: the in-memory limiter beside governor, throttlecrab and limitador in
-//! one run; `cargo xtask bench rules`: matching, deciding and reloading by rules. Tables on stdout,
-//! progress on stderr, `--json FILE` for programs.
+//! one run; `cargo xtask bench rules`: matching, deciding and reloading by rules; `cargo xtask bench
+//! wire`: the daemon over its protocols beside other servers. Tables on stdout, progress on stderr,
+//! `--json FILE` for programs.
 //!
 //! | file | what it holds |
 //! | --- | --- |
@@ -12,6 +13,7 @@
 //! | `report` | tables and JSON |
 //! | `random` | seeded numbers and Zipf ranks |
 //! | `rules` | matching, deciding and reloading by rules |
+//! | `wire` | the daemon over its protocols |
 //! | `allocations` | how often a piece of work takes memory from the heap |
 //!
 //! Instruction counts, which do not depend on the machine, are in `benches/instructions.rs`.
@@ -24,6 +26,7 @@ mod random;
 mod report;
 mod rules;
 mod targets;
+mod wire;
 mod workloads;
 
 use std::env;
@@ -33,22 +36,26 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-Measures Tidegate: its in-memory limiter beside its peers, or its rules, in one run.
+Measures Tidegate: its in-memory limiter, its rules or its daemon, peers beside it in one run.
 
-Usage: tidegate-bench memory|rules [--quick] [--json FILE]
+Usage: tidegate-bench memory|rules|wire [--quick] [--json FILE]
 
   memory       decisions and bytes per key, with governor, throttlecrab and limitador beside ours
   rules        matching among 10 to 100,000 rules, deciding by rules, reloading
-  --quick      fewer rounds and no 10 M keys: under a minute, for a first impression
+  wire         HTTP, gRPC and RESP, with bare servers, Redis and throttlecrab-server beside ours;
+               takes --tidegate PROGRAM and --throttlecrab PROGRAM, which `cargo xtask` builds
+  --quick      fewer rounds and no 10 M keys: a minute or two, for a first impression
   --json FILE  also writes a list of {figure, value, unit, peer, target, met}
   --help       this text
 
 Times are nanoseconds per decision; of two threads, the time of both over the decisions of both.
+Over the wire it is requests per second, each server on one core and the load on another.
 The exit code is 0 also where a target is not met, and 1 where a measurement is not possible.
 
 Examples:
   cargo xtask bench memory
   cargo xtask bench rules
+  cargo xtask bench wire -- --quick
   cargo run --release -p tidegate-bench -- memory --quick
   cargo run --release -p tidegate-bench -- memory --json memory.json
 ";
@@ -61,11 +68,15 @@ fn main() -> ExitCode {
         [footprint::SUBCOMMAND, subject, keys] => footprint::measure_here(subject, keys),
         ["memory", options @ ..] => Options::parse(options).and_then(|options| memory(&options)),
         ["rules", options @ ..] => Options::parse(options).and_then(|options| rules(&options)),
+        ["wire", options @ ..] => Options::parse(options).and_then(|options| wire(&options)),
+        // How the program calls itself for servers that decide nothing.
+        [wire::bare::HTTP, port] => wire::bare::http(port),
+        [wire::bare::GRPC, port] => wire::bare::grpc(port),
         ["--help" | "-h" | "help"] => {
             print!("{HELP}");
             Ok(())
         }
-        _ => Err("say `memory` or `rules`, or `--help` for more".into()),
+        _ => Err("say `memory`, `rules` or `wire`, or `--help` for more".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -81,6 +92,8 @@ struct Options {
     quick: bool,
     help: bool,
     json: Option<PathBuf>,
+    tidegate: Option<PathBuf>,
+    throttlecrab: Option<PathBuf>,
 }
 
 impl Options {
@@ -91,9 +104,13 @@ impl Options {
             match word {
                 "--quick" => options.quick = true,
                 "--help" | "-h" => options.help = true,
-                "--json" => {
-                    let file = words.next().ok_or("--json takes a file name")?;
-                    options.json = Some(PathBuf::from(file));
+                "--json" | "--tidegate" | "--throttlecrab" => {
+                    let path = words.next().ok_or_else(|| format!("{word} takes a path"))?;
+                    *match word {
+                        "--json" => &mut options.json,
+                        "--tidegate" => &mut options.tidegate,
+                        _ => &mut options.throttlecrab,
+                    } = Some(PathBuf::from(path));
                 }
                 _ => return Err(format!("unknown option `{word}`; see --help").into()),
             }
@@ -126,6 +143,28 @@ fn rules(options: &Options) -> Result<(), Box<dyn Error>> {
     let figures = rules::figures(options.quick)?;
     report::print_figures(&figures);
     if let Some(note) = busy_note {
+        println!("Note: {note}.\n");
+    }
+    report::print_targets(&figures);
+    options.write_json(&figures)
+}
+
+fn wire(options: &Options) -> Result<(), Box<dyn Error>> {
+    if !options.ask_for_a_run()? {
+        return Ok(());
+    }
+    let (Some(tidegate), Some(throttlecrab)) = (&options.tidegate, &options.throttlecrab) else {
+        return Err("--tidegate and --throttlecrab name the programs; `cargo xtask bench wire` \
+                    builds and names them"
+            .into());
+    };
+    let mut notes = Vec::from_iter(busy_note());
+    let programs =
+        wire::Programs { tidegate: tidegate.clone(), throttlecrab: throttlecrab.clone() };
+    let (figures, more) = wire::figures(&programs, options.quick)?;
+    notes.extend(more);
+    report::print_figures(&figures);
+    for note in notes {
         println!("Note: {note}.\n");
     }
     report::print_targets(&figures);

@@ -1,0 +1,160 @@
+//! One measurement: load on the other core, by `tidegate bench` or by `redis-benchmark`.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::server::{Server, pinned};
+
+/// What puts load on servers.
+pub(super) struct Driver {
+    pub(super) tidegate: PathBuf,
+    pub(super) core: usize,
+}
+
+/// What a server is asked.
+pub(super) enum Asks {
+    /// By `tidegate bench` with these words: the protocol, the address, and what else there is.
+    ByTidegate(Vec<String>),
+    /// By `redis-benchmark` with this command.
+    ByRedisBenchmark { port: u16, words: Vec<String> },
+}
+
+/// How hard.
+#[derive(Clone, Copy)]
+pub(super) struct Pressure {
+    pub(super) connections: u32,
+    pub(super) pipeline: u32,
+    /// Requests per second at fixed times; as fast as answers come where there is none.
+    pub(super) rate: Option<f64>,
+    pub(super) seconds: f64,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) per_second: f64,
+    /// The 99.9th percentile; `redis-benchmark` does not tell it.
+    pub(super) p999_us: f64,
+}
+
+const KEYS: &str = "1000000";
+
+impl Asks {
+    /// The protocol is the first of the words.
+    pub(super) fn new(server: &Server, words: &[&str]) -> Self {
+        let mut words = owned(words);
+        words.insert(1, server.address().to_string());
+        Self::ByTidegate(words)
+    }
+}
+
+pub(super) fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().copied().map(ToOwned::to_owned).collect()
+}
+
+impl Driver {
+    /// `expected` is about how many requests per second it will be, for what counts requests and not
+    /// time.
+    pub(super) fn sample(
+        &self,
+        asks: &Asks,
+        pressure: Pressure,
+        expected: f64,
+    ) -> Result<Sample, Box<dyn Error>> {
+        match asks {
+            Asks::ByTidegate(words) => self.by_tidegate(words, pressure),
+            Asks::ByRedisBenchmark { port, words } => {
+                self.by_redis_benchmark(*port, words, pressure, expected)
+            }
+        }
+    }
+
+    fn by_tidegate(&self, words: &[String], pressure: Pressure) -> Result<Sample, Box<dyn Error>> {
+        let mut command = pinned(self.core, &self.tidegate);
+        command.arg("bench").args(words).args(["--json", "--keys", KEYS]);
+        command.args(["--connections", &pressure.connections.to_string()]);
+        command.args(["--pipeline", &pressure.pipeline.to_string()]);
+        command.args(["--duration", &format!("{:.0}ms", pressure.seconds * 1e3)]);
+        if let Some(rate) = pressure.rate {
+            command.args(["--rate", &format!("{rate:.0}")]);
+        }
+        let output = command.output()?;
+        let json: Value = serde_json::from_slice(&output.stdout).map_err(|_| {
+            format!("tidegate bench failed: {}", String::from_utf8_lossy(&output.stderr))
+        })?;
+        sample_of(&json)
+    }
+
+    fn by_redis_benchmark(
+        &self,
+        port: u16,
+        words: &[String],
+        pressure: Pressure,
+        expected: f64,
+    ) -> Result<Sample, Box<dyn Error>> {
+        let mut command = pinned(self.core, Path::new("redis-benchmark"));
+        command.args(["--csv", "-r", KEYS, "-p", &port.to_string()]);
+        command.args(["-n", &format!("{:.0}", expected * pressure.seconds)]);
+        command.args(["-c", &pressure.connections.to_string()]);
+        command.args(["-P", &pressure.pipeline.to_string()]);
+        let output = command.args(words).output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let per_second = rate_of_csv(&text).ok_or_else(|| {
+            format!("redis-benchmark: {text}{}", String::from_utf8_lossy(&output.stderr))
+        })?;
+        Ok(Sample { per_second, p999_us: f64::NAN })
+    }
+}
+
+/// Numbers mean something only where all requests were answered, and nearly all were allowed.
+fn sample_of(json: &Value) -> Result<Sample, Box<dyn Error>> {
+    const ALLOWED_LEAST: f64 = 0.99;
+    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+    let allowed = number(&json["allowed"]) / number(&json["answers"]);
+    let unmet = number(&json["errors"]) + number(&json["unanswered"]);
+    if unmet > 0.0 || allowed.is_nan() || allowed < ALLOWED_LEAST {
+        return Err(format!("the answers are not what is to be measured: {json:#}").into());
+    }
+    Ok(Sample {
+        per_second: number(&json["answers_per_second"]),
+        p999_us: number(&json["latency_us"]["p99.9"]),
+    })
+}
+
+/// `"test","rps",…` and then a line with the numbers.
+fn rate_of_csv(text: &str) -> Option<f64> {
+    let line = text.lines().rfind(|line| line.starts_with('"') && !line.starts_with("\"test\""))?;
+    let (_, numbers) = line.split_once("\",\"")?;
+    numbers.split('"').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_rate_of_redis_benchmark_is_read() {
+        let text = "\"test\",\"rps\",\"avg_latency_ms\"\n\
+                    \"INCR key:__rand_int__\",\"1298701.25\",\"0.600\"\n";
+        assert_eq!(rate_of_csv(text), Some(1_298_701.25));
+        assert_eq!(rate_of_csv("WARNING: nothing"), None);
+    }
+
+    #[test]
+    fn a_run_with_errors_or_denials_is_no_measurement() {
+        let good = json!({
+            "answers": 100, "allowed": 100, "errors": 0, "unanswered": 0,
+            "answers_per_second": 5.0, "latency_us": { "p99.9": 7 },
+        });
+        assert!(sample_of(&good).is_ok_and(|sample| sample.per_second > 4.9));
+        for (name, value) in [("errors", 1), ("unanswered", 1), ("allowed", 90)] {
+            let mut bad = good.clone();
+            bad[name] = json!(value);
+            assert!(sample_of(&bad).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Who is asked what: several servers in turn, round by round, so that whatever else the machine does
+//! hits all of them alike; and the figures that follow.
+#![allow(clippy::disallowed_methods, reason = "a benchmark reads the real clock")]
+
+use std::error::Error;
+use std::time::Instant;
+
+use super::Effort;
+use super::load::{Asks, Driver, Pressure, Sample};
+use super::server::processor_seconds;
+use crate::targets::{Figure, Target};
+
+/// One workload and the servers that are compared on it, ours first.
+pub(super) struct Scenario {
+    name: String,
+    connections: u32,
+    pipeline: u32,
+    /// Of an open loop.
+    rate: Option<f64>,
+    entrants: Vec<Entrant>,
+}
+
+/// One server in a scenario.
+pub(super) struct Entrant {
+    pub(super) name: &'static str,
+    pub(super) process: u32,
+    pub(super) asks: Asks,
+    /// What ours has to be, against this one.
+    pub(super) target: Option<Target>,
+}
+
+impl Scenario {
+    /// As fast as answers come.
+    pub(super) fn closed(
+        name: &str,
+        connections: u32,
+        pipeline: u32,
+        entrants: Vec<Entrant>,
+    ) -> Self {
+        Self { name: name.to_owned(), connections, pipeline, rate: None, entrants }
+    }
+
+    /// At fixed times.
+    pub(super) fn open(name: String, rate: f64, entrants: Vec<Entrant>) -> Self {
+        let (connections, pipeline) = (16, 1);
+        Self { name, connections, pipeline, rate: Some(rate), entrants }
+    }
+
+    /// The first round warms up and is not kept.
+    pub(super) fn run(self, driver: &Driver, effort: Effort) -> Result<Tried, Box<dyn Error>> {
+        /// What is expected of a server that was not measured yet.
+        const RATE_FIRST: f64 = 100_000.0;
+        let pressure = Pressure {
+            connections: self.connections,
+            pipeline: self.pipeline,
+            rate: self.rate,
+            seconds: effort.seconds,
+        };
+        let mut results: Vec<Samples> = self.entrants.iter().map(Samples::new).collect();
+        let mut expected = vec![RATE_FIRST; self.entrants.len()];
+        for round in 0..=effort.rounds {
+            eprintln!("  {}: round {round} of {}", self.name, effort.rounds);
+            for ((entrant, samples), expected) in
+                self.entrants.iter().zip(&mut results).zip(&mut expected)
+            {
+                let before = (Instant::now(), processor_seconds(entrant.process));
+                let sample = driver.sample(&entrant.asks, pressure, *expected)?;
+                let busy = processor_seconds(entrant.process)
+                    .zip(before.1)
+                    .map(|(now, before)| now - before);
+                *expected = sample.per_second;
+                if round > 0 {
+                    samples.rounds.push(sample);
+                    samples.busy_seconds += busy.unwrap_or(0.0);
+                    samples.seconds += before.0.elapsed().as_secs_f64();
+                }
+            }
+        }
+        Ok(Tried { name: self.name, results })
+    }
+}
+
+/// A scenario with its measurements, ours first.
+pub(super) struct Tried {
+    name: String,
+    results: Vec<Samples>,
+}
+
+struct Samples {
+    name: &'static str,
+    target: Option<Target>,
+    rounds: Vec<Sample>,
+    /// Processor time of the server, and all the time.
+    busy_seconds: f64,
+    seconds: f64,
+}
+
+impl Samples {
+    fn new(entrant: &Entrant) -> Self {
+        let (name, target) = (entrant.name, entrant.target);
+        Self { name, target, rounds: Vec::new(), busy_seconds: 0.0, seconds: 0.0 }
+    }
+
+    /// Ascending.
+    fn sorted(&self, value: impl Fn(&Sample) -> f64) -> Vec<f64> {
+        let mut values: Vec<f64> = self.rounds.iter().map(value).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    }
+
+    /// The most and the median: noise only ever takes away.
+    fn rates(&self) -> [f64; 2] {
+        let rates = self.sorted(|sample| sample.per_second);
+        [rates.last().copied().unwrap_or(f64::NAN), median(&rates)]
+    }
+
+    /// The least and the median: noise only ever adds.
+    fn tails_us(&self) -> [f64; 2] {
+        let tails = self.sorted(|sample| sample.p999_us);
+        [tails.first().copied().unwrap_or(f64::NAN), median(&tails)]
+    }
+}
+
+fn median(sorted: &[f64]) -> f64 {
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+const OURS: usize = 0;
+
+impl Tried {
+    /// Requests per second, and ours over each other's.
+    pub(super) fn throughput(&self) -> Vec<Figure> {
+        self.compared("requests per second", "times the requests", Samples::rates)
+    }
+
+    /// The 99.9th percentile, and ours over each other's.
+    pub(super) fn latency(&self) -> Vec<Figure> {
+        self.compared("us, 99.9th percentile", "times the 99.9th percentile", Samples::tails_us)
+    }
+
+    fn compared(
+        &self,
+        unit: &'static str,
+        ratio_unit: &'static str,
+        best_and_median: impl Fn(&Samples) -> [f64; 2],
+    ) -> Vec<Figure> {
+        let mut figures = Vec::new();
+        let ours = best_and_median(&self.results[OURS]);
+        let peer =
+            |samples: &Samples| (!samples.name.starts_with("tidegate")).then_some(samples.name);
+        for samples in &self.results {
+            for (which, value) in ["best", "median"].into_iter().zip(best_and_median(samples)) {
+                let figure = format!("{}: {}, {which}", self.name, samples.name);
+                figures.push(Figure { figure, value, unit, peer: peer(samples), target: None });
+            }
+        }
+        for samples in self.results.iter().filter(|samples| peer(samples).is_some()) {
+            let theirs = best_and_median(samples);
+            let targets = [samples.target, None];
+            for (((which, ours), theirs), target) in
+                ["", " (by medians)"].into_iter().zip(ours).zip(theirs).zip(targets)
+            {
+                let figure = format!("{}: tidegate to {}{which}", self.name, samples.name);
+                let (value, peer) = (ours / theirs, peer(samples));
+                figures.push(Figure { figure, value, unit: ratio_unit, peer, target });
+            }
+        }
+        figures
+    }
+
+    pub(super) fn best_rate_of(&self, name: &str) -> f64 {
+        let samples = self.results.iter().find(|samples| samples.name == name);
+        samples.map_or(f64::NAN, |samples| samples.rates()[0])
+    }
+
+    /// A server that was not busy was measured by its load, and not by what it can take.
+    pub(super) fn idle_servers(&self) -> Vec<String> {
+        const BUSY_LEAST: f64 = 0.9;
+        let idle = self.results.iter().filter_map(|samples| {
+            let busy = samples.busy_seconds / samples.seconds;
+            (busy < BUSY_LEAST).then(|| {
+                format!(
+                    "{}: {} was busy {:.0} % of the time, so the load held it back",
+                    self.name,
+                    samples.name,
+                    busy * 100.0
+                )
+            })
+        });
+        idle.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tried(ours: &[f64], theirs: &[f64]) -> Tried {
+        let samples = |name, target, rates: &[f64]| Samples {
+            name,
+            target,
+            rounds: rates
+                .iter()
+                .map(|&value| Sample { per_second: value, p999_us: value })
+                .collect(),
+            busy_seconds: if target.is_some() { 0.5 } else { 1.0 },
+            seconds: 1.0,
+        };
+        let results = vec![
+            samples("tidegate", None, ours),
+            samples("peer", Some(Target::AtLeast(0.9)), theirs),
+        ];
+        Tried { name: "scenario".to_owned(), results }
+    }
+
+    fn value(figures: &[Figure], name: &str) -> (f64, bool) {
+        let figure = figures.iter().find(|figure| figure.figure == name);
+        figure.map_or((f64::NAN, false), |figure| (figure.value, figure.target.is_some()))
+    }
+
+    #[test]
+    fn more_requests_are_better_and_the_best_rounds_are_held_to_the_target() {
+        let figures = tried(&[1.0, 8.0, 6.0], &[10.0, 5.0, 4.0]).throughput();
+        assert_eq!(value(&figures, "scenario: tidegate, best"), (8.0, false));
+        assert_eq!(value(&figures, "scenario: tidegate to peer"), (0.8, true));
+        assert_eq!(value(&figures, "scenario: tidegate to peer (by medians)"), (6.0 / 5.0, false));
+    }
+
+    #[test]
+    fn shorter_tails_are_better() {
+        let figures = tried(&[9.0, 8.0, 6.0], &[10.0, 5.0, 4.0]).latency();
+        assert_eq!(value(&figures, "scenario: tidegate to peer"), (1.5, true));
+    }
+
+    #[test]
+    fn a_server_that_was_idle_is_told() {
+        let notes = tried(&[1.0], &[1.0]).idle_servers();
+        assert_eq!(notes.len(), 1);
+        assert!(notes[0].contains("peer was busy 50 %"), "{}", notes[0]);
+    }
+}
