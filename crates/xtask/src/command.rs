@@ -24,6 +24,7 @@ Examples:
   cargo xtask bench memory
   cargo xtask bench memory --json memory.json
   cargo xtask bench memory -- --quick
+  cargo xtask bench wire
   cargo xtask fuzz rule_text --seconds 600
 ";
 

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use anyhow::{Context, bail, ensure};
 
 use crate::command::Fuzz;
-use crate::setup::{install_tool, on_path};
+use crate::setup::{Build, install_tool, on_path};
 use crate::step::passes;
 use crate::workspace::Workspace;
 
@@ -38,7 +38,8 @@ pub(crate) fn run(workspace: &Workspace, fuzz: &Fuzz) -> anyhow::Result<bool> {
     }
     ensure!(on_path("c++"), "libFuzzer is C++, and there is no `c++`; Debian's package is g++");
     let why = "it builds the targets for libFuzzer";
-    let program = install_tool(&workspace.target, "cargo-fuzz", CARGO_FUZZ_VERSION, why)?;
+    let program =
+        install_tool(&workspace.target, "cargo-fuzz", CARGO_FUZZ_VERSION, Build::Quick, why)?;
     follow_lock(&workspace.root)?;
     // New inputs are kept from run to run, and outside of the tree.
     fs::create_dir_all(workspace.target.join("fuzz/corpus").join(target))?;

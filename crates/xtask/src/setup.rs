@@ -1,7 +1,11 @@
-//! Installs what the tests need and the machine lacks: Debian packages, and cargo tools of ours.
+//! Installs what the tests need and the machine lacks: Debian packages, packages of `PyPI`, and cargo
+//! tools of ours.
 //!
 //! A machine with Rust and Debian's package manager is enough to start from. What is there already
-//! is left alone. Cargo tools go under the target folder, so nothing of the user's is replaced.
+//! is left alone. All but Debian's packages go under the target folder, so nothing of the user's is
+//! replaced.
+
+mod python;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,10 +23,48 @@ struct Program {
     why: &'static str,
 }
 
-const PROGRAMS: [Program; 2] = [
+const PROGRAMS: [Program; 11] = [
+    Program { name: "caddy", package: "caddy", why: "it asks the daemon in tests" },
+    Program { name: "curl", package: "curl", why: "the README's lines are tried with it" },
     Program { name: "git", package: "git", why: "tidy asks it which files are ours" },
+    Program { name: "haproxy", package: "haproxy", why: "it asks the daemon in tests" },
+    Program { name: "nginx", package: "nginx", why: "it asks the daemon in tests" },
+    Program { name: "promtool", package: "prometheus", why: "it checks metrics and alert rules" },
+    Program { name: "python3", package: "python3-venv", why: "clients in Python run in tests" },
+    Program { name: "redis-cli", package: "redis-tools", why: "it talks to the daemon in a test" },
+    Program { name: "redis-server", package: "redis-server", why: "its replies are compared" },
+    Program { name: "systemd-analyze", package: "systemd", why: "it checks our units" },
     Program { name: "valgrind", package: "valgrind", why: "it counts instructions per decision" },
 ];
+
+/// Packages whose programs are also services of the system. Tests start their own; a machine that gets a
+/// package from us must not find a web server on its port 80, now or after the next start.
+const SERVICES: [&str; 5] = ["caddy", "haproxy", "nginx", "prometheus", "redis-server"];
+
+/// Runs its arguments while a policy forbids packages to start services. Debian's tools ask that file, and
+/// nothing else, before they start one; where there is one already, it is somebody's decision and stays.
+const WITHOUT_SERVICES: &str = "\
+set -e
+export DEBIAN_FRONTEND=noninteractive
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+    trap 'rm -f $policy' EXIT
+    trap 'exit 1' INT TERM
+    printf '#!/bin/sh\\nexit 101\\n' >$policy
+    chmod 755 $policy
+fi
+\"$@\"
+";
+
+/// What `bench wire` starts beside what the tests need.
+const WIRE_PROGRAMS: [Program; 3] = [
+    Program { name: "redis-benchmark", package: "redis-tools", why: "it puts load on servers" },
+    Program { name: "redis-server", package: "redis-server", why: "it is measured beside ours" },
+    Program { name: "taskset", package: "util-linux", why: "servers and load get a core each" },
+];
+
+/// The server that the daemon is measured against.
+const THROTTLECRAB_VERSION: &str = "0.4.40";
 
 /// Parts of the toolchain, by the cargo command that they answer to.
 const COMPONENTS: [(&str, &str); 2] = [("fmt", "rustfmt"), ("clippy", "clippy")];
@@ -35,16 +77,26 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
             "cargo {command} is missing; `rustup component add {component}` brings it"
         );
     }
-    let missing: Vec<&Program> = PROGRAMS.iter().filter(|program| !on_path(program.name)).collect();
-    if !missing.is_empty() {
-        install_packages(&missing)?;
-    }
+    install_missing(&PROGRAMS)?;
+    python::install(&workspace.target)?;
     // The runner must be of the very version that the benchmark was built with.
     if let Some(version) = locked_version(&workspace.root, "gungraun")? {
         install_runner(&workspace.target, &version)?;
     }
     println!("setup: everything that the tests need is installed");
     Ok(true)
+}
+
+/// Makes sure that what `bench wire` starts is there, and says where throttlecrab-server is.
+pub(crate) fn for_wire(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    install_missing(&WIRE_PROGRAMS)?;
+    let (name, why) = ("throttlecrab-server", "it is measured beside ours");
+    install_tool(&workspace.target, name, THROTTLECRAB_VERSION, Build::Optimised, why)
+}
+
+/// The folder of what is installed under the target folder. Tests know it as `TIDEGATE_TOOLS`.
+pub(crate) fn tools(target: &Path) -> PathBuf {
+    target.join("tools")
 }
 
 /// Where the program that runs the instruction counts is installed. Its folder carries the
@@ -59,11 +111,21 @@ fn tool_path(target: &Path, name: &str, version: &str) -> PathBuf {
 }
 
 fn tool_root(target: &Path, name: &str, version: &str) -> PathBuf {
-    target.join("tools").join(format!("{name}-{version}"))
+    tools(target).join(format!("{name}-{version}"))
 }
 
 fn install_runner(target: &Path, version: &str) -> anyhow::Result<()> {
-    install_tool(target, "gungraun-runner", version, "it drives the instruction counts").map(drop)
+    let why = "it drives the instruction counts";
+    install_tool(target, "gungraun-runner", version, Build::Quick, why).map(drop)
+}
+
+/// How a cargo tool is built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Build {
+    /// In the shortest time: it only drives others.
+    Quick,
+    /// As its users run it: it is measured.
+    Optimised,
 }
 
 /// Installs a cargo tool unless it is there, and says where it is.
@@ -71,6 +133,7 @@ pub(crate) fn install_tool(
     target: &Path,
     name: &str,
     version: &str,
+    build: Build,
     why: &str,
 ) -> anyhow::Result<PathBuf> {
     let path = tool_path(target, name, version);
@@ -78,15 +141,23 @@ pub(crate) fn install_tool(
         return Ok(path);
     }
     println!("setup: installing {name} {version}: {why}");
-    let build = target.join("tools/build");
+    let build_folder = tools(target).join("build");
     let mut install = cargo();
-    install.args(["install", "--locked", "--debug", name, "--version", version]);
+    install.args(["install", "--locked", name, "--version", version]);
+    if build == Build::Quick {
+        install.arg("--debug").env("CARGO_PROFILE_DEV_DEBUG", "false");
+    }
     install.arg("--root").arg(tool_root(target, name, version));
-    install.arg("--target-dir").arg(&build).env("CARGO_PROFILE_DEV_DEBUG", "false");
+    install.arg("--target-dir").arg(&build_folder);
     ensure!(passes(&mut install)?, "{name} {version} could not be installed");
     // Only the program is needed again, and what it was built from is large.
-    std::fs::remove_dir_all(&build)?;
+    std::fs::remove_dir_all(&build_folder)?;
     Ok(path)
+}
+
+fn install_missing(programs: &[Program]) -> anyhow::Result<()> {
+    let missing: Vec<&Program> = programs.iter().filter(|program| !is_there(program)).collect();
+    if missing.is_empty() { Ok(()) } else { install_packages(&missing) }
 }
 
 fn install_packages(missing: &[&Program]) -> anyhow::Result<()> {
@@ -103,9 +174,17 @@ fn install_packages(missing: &[&Program]) -> anyhow::Result<()> {
         bail!("installing needs root, and there is no sudo; as root run: {}", by_hand());
     }
     for words in &commands {
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]).env("DEBIAN_FRONTEND", "noninteractive");
-        ensure!(passes(&mut command)?, "failed: {}", words.join(" "));
+        // Without a running systemd there is nothing to turn off.
+        if words.contains(&"systemctl") && !Path::new("/run/systemd/system").is_dir() {
+            continue;
+        }
+        let (sudo, words) = words.split_at(usize::from(words[0] == "sudo"));
+        let line = [sudo, &["sh", "-c", WITHOUT_SERVICES, "sh"], words].concat();
+        ensure!(
+            passes(Command::new(line[0]).args(&line[1..]))?,
+            "failed: {}",
+            [sudo, words].concat().join(" ")
+        );
     }
     Ok(())
 }
@@ -131,6 +210,11 @@ fn apt_commands(missing: &[&Program], privilege: Privilege) -> Vec<Vec<&'static 
     let mut install = vec!["apt-get", "install", "--yes", "--no-install-recommends"];
     install.extend(missing.iter().map(|program| program.package));
     let mut commands = vec![vec!["apt-get", "update"], install];
+    let packages = missing.iter().map(|program| program.package);
+    let services: Vec<&str> = packages.filter(|package| SERVICES.contains(package)).collect();
+    if !services.is_empty() {
+        commands.push([&["systemctl", "disable", "--quiet", "--now"], &services[..]].concat());
+    }
     if privilege == Privilege::Sudo {
         for words in &mut commands {
             words.insert(0, "sudo");
@@ -139,9 +223,16 @@ fn apt_commands(missing: &[&Program], privilege: Privilege) -> Vec<Vec<&'static 
     commands
 }
 
+/// Whether a program can be started. Debian's Python starts, and lacks a part until its package is there.
+fn is_there(program: &Program) -> bool {
+    on_path(program.name) && (program.name != "python3" || python::makes_environments())
+}
+
 pub(crate) fn on_path(program: &str) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+    // Debian keeps servers where only root's PATH leads.
+    let mut folders = std::env::split_paths(&folders).chain(["/usr/sbin".into()]);
+    folders.any(|folder| folder.join(program).is_file())
 }
 
 #[cfg(test)]
@@ -155,15 +246,23 @@ mod tests {
 
     #[test]
     fn the_package_list_is_refreshed_once_before_one_install() {
-        assert_eq!(
-            lines(Privilege::Root),
-            ["apt-get update", "apt-get install --yes --no-install-recommends git valgrind"]
-        );
+        let packages = "caddy curl git haproxy nginx prometheus python3-venv redis-tools redis-server \
+                        systemd valgrind";
+        let install = format!("apt-get install --yes --no-install-recommends {packages}");
+        assert_eq!(lines(Privilege::Root)[..2], ["apt-get update", &install]);
+    }
+
+    #[test]
+    fn services_of_new_packages_are_turned_off_and_others_left_alone() {
+        let off = "systemctl disable --quiet --now caddy haproxy nginx prometheus redis-server";
+        assert_eq!(lines(Privilege::Root)[2..], [off]);
+        let git: Vec<&Program> = PROGRAMS.iter().filter(|program| program.name == "git").collect();
+        assert_eq!(apt_commands(&git, Privilege::Root).len(), 2);
     }
 
     #[test]
     fn a_user_who_is_not_root_installs_through_sudo() {
-        assert!(lines(Privilege::Sudo).iter().all(|line| line.starts_with("sudo apt-get ")));
+        assert!(lines(Privilege::Sudo).iter().all(|line| line.starts_with("sudo ")));
     }
 
     #[test]

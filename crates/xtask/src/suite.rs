@@ -3,9 +3,10 @@
 //! Cheap steps come first, so that a slip shows in seconds. Steps that build the same code with the
 //! same profile stand together, so that they share it.
 
+use std::ffi::OsString;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 use crate::command::Bench;
 use crate::step::{Step, run_all};
@@ -14,6 +15,9 @@ use crate::{setup, step, tidy};
 
 /// How many cases each property gets in `long`, where the default is 256.
 const PROPERTY_CASES_LONG: u32 = 20_000;
+
+/// The variable that tells tests where `setup` has put what they start.
+const TOOLS: &str = "TIDEGATE_TOOLS";
 
 /// Targets without a standard library, any of which proves that the core needs none.
 const BARE_TARGETS: [&str; 3] =
@@ -31,7 +35,7 @@ pub(crate) fn test(workspace: &Workspace) -> anyhow::Result<bool> {
             "lints with every feature",
             "clippy --workspace --all-targets --all-features -- -D warnings",
         ),
-        Step::cargo("tests", "test --workspace --tests"),
+        Step::cargo("tests", "test --workspace --tests").with(TOOLS, tools(workspace)),
         Step::cargo("doctests", "test --workspace --doc"),
     ];
     steps.extend(no_std());
@@ -48,7 +52,8 @@ pub(crate) fn test(workspace: &Workspace) -> anyhow::Result<bool> {
 pub(crate) fn long(workspace: &Workspace) -> anyhow::Result<bool> {
     let tests =
         Step::cargo("long tests", "test --release --workspace --tests -- --include-ignored")
-            .with("PROPTEST_CASES", PROPERTY_CASES_LONG.to_string());
+            .with("PROPTEST_CASES", PROPERTY_CASES_LONG.to_string())
+            .with(TOOLS, tools(workspace));
     run_all("cargo xtask long", workspace, &[tests])
 }
 
@@ -56,11 +61,28 @@ pub(crate) fn long(workspace: &Workspace) -> anyhow::Result<bool> {
 pub(crate) fn bench(workspace: &Workspace, bench: &Bench) -> anyhow::Result<bool> {
     let mut command = cargo();
     command.args(["run", "--release", "--package", "tidegate-bench", "--", &bench.name]);
+    if bench.name == "wire" {
+        command.args(wire_programs(workspace)?);
+    }
     if let Some(file) = &bench.json {
         // The run starts in the root folder; the file is meant from where the user stands.
         command.arg("--json").arg(std::path::absolute(file)?);
     }
     step::passes(command.args(&bench.rest).current_dir(&workspace.root))
+}
+
+fn tools(workspace: &Workspace) -> String {
+    setup::tools(&workspace.target).display().to_string()
+}
+
+/// What `bench wire` measures: the daemon as users run it, and the peer that cargo installs.
+fn wire_programs(workspace: &Workspace) -> anyhow::Result<[OsString; 4]> {
+    let throttlecrab = setup::for_wire(workspace)?;
+    let mut build = cargo();
+    build.args(["build", "--release", "--package", "tidegate-cli"]);
+    ensure!(step::passes(build.current_dir(&workspace.root))?, "the daemon could not be built");
+    let tidegate = workspace.target.join("release/tidegate");
+    Ok(["--tidegate".into(), tidegate.into(), "--throttlecrab".into(), throttlecrab.into()])
 }
 
 /// Builds the core for a machine without an operating system, where such a target is installed.
