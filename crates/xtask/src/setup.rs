@@ -57,7 +57,12 @@ fi
 ";
 
 /// What `bench wire` starts beside what the tests need.
-const WIRE_PROGRAMS: [Program; 3] = [
+const WIRE_PROGRAMS: [Program; 4] = [
+    Program {
+        name: "protoc",
+        package: "protobuf-compiler",
+        why: "throttlecrab-server is built with it",
+    },
     Program { name: "redis-benchmark", package: "redis-tools", why: "it puts load on servers" },
     Program { name: "redis-server", package: "redis-server", why: "it is measured beside ours" },
     Program { name: "taskset", package: "util-linux", why: "servers and load get a core each" },
@@ -149,9 +154,11 @@ pub(crate) fn install_tool(
     }
     install.arg("--root").arg(tool_root(target, name, version));
     install.arg("--target-dir").arg(&build_folder);
-    ensure!(passes(&mut install)?, "{name} {version} could not be installed");
-    // Only the program is needed again, and what it was built from is large.
+    let is_installed = passes(&mut install)?;
+    // Only the program is needed again, and what it was built from is large. What was left by a
+    // failure would be built upon, and what was missing then be missed for ever.
     std::fs::remove_dir_all(&build_folder)?;
+    ensure!(is_installed, "{name} {version} could not be installed");
     Ok(path)
 }
 

@@ -34,6 +34,7 @@ pub(super) struct Pressure {
 /// What came of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
+    pub(super) answers: f64,
     pub(super) per_second: f64,
     /// The 99.9th percentile; `redis-benchmark` does not tell it.
     pub(super) p999_us: f64,
@@ -96,7 +97,8 @@ impl Driver {
     ) -> Result<Sample, Box<dyn Error>> {
         let mut command = pinned(self.core, Path::new("redis-benchmark"));
         command.args(["--csv", "-r", KEYS, "-p", &port.to_string()]);
-        command.args(["-n", &format!("{:.0}", expected * pressure.seconds)]);
+        let answers = (expected * pressure.seconds).round();
+        command.args(["-n", &answers.to_string()]);
         command.args(["-c", &pressure.connections.to_string()]);
         command.args(["-P", &pressure.pipeline.to_string()]);
         let output = command.args(words).output()?;
@@ -104,7 +106,7 @@ impl Driver {
         let per_second = rate_of_csv(&text).ok_or_else(|| {
             format!("redis-benchmark: {text}{}", String::from_utf8_lossy(&output.stderr))
         })?;
-        Ok(Sample { per_second, p999_us: f64::NAN })
+        Ok(Sample { answers, per_second, p999_us: f64::NAN })
     }
 }
 
@@ -118,6 +120,7 @@ fn sample_of(json: &Value) -> Result<Sample, Box<dyn Error>> {
         return Err(format!("the answers are not what is to be measured: {json:#}").into());
     }
     Ok(Sample {
+        answers: number(&json["answers"]),
         per_second: number(&json["answers_per_second"]),
         p999_us: number(&json["latency_us"]["p99.9"]),
     })

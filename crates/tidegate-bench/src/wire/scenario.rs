@@ -73,6 +73,7 @@ impl Scenario {
                     samples.rounds.push(sample);
                     samples.busy_seconds += busy.unwrap_or(0.0);
                     samples.seconds += before.0.elapsed().as_secs_f64();
+                    samples.requests += sample.answers;
                 }
             }
         }
@@ -90,15 +91,22 @@ struct Samples {
     name: &'static str,
     target: Option<Target>,
     rounds: Vec<Sample>,
-    /// Processor time of the server, and all the time.
+    /// Processor time of the server, all the time, and how many requests were answered in it.
     busy_seconds: f64,
     seconds: f64,
+    requests: f64,
+}
+
+/// Who it is, unless it is ours.
+fn peer(samples: &Samples) -> Option<&'static str> {
+    (!samples.name.starts_with("tidegate")).then_some(samples.name)
 }
 
 impl Samples {
     fn new(entrant: &Entrant) -> Self {
         let (name, target) = (entrant.name, entrant.target);
-        Self { name, target, rounds: Vec::new(), busy_seconds: 0.0, seconds: 0.0 }
+        let [busy_seconds, seconds, requests] = [0.0; 3];
+        Self { name, target, rounds: Vec::new(), busy_seconds, seconds, requests }
     }
 
     /// Ascending.
@@ -128,9 +136,19 @@ fn median(sorted: &[f64]) -> f64 {
 const OURS: usize = 0;
 
 impl Tried {
-    /// Requests per second, and ours over each other's.
+    /// Requests per second, and ours over each other's; and what a request took of the processor,
+    /// which the load cannot distort.
     pub(super) fn throughput(&self) -> Vec<Figure> {
-        self.compared("requests per second", "times the requests", Samples::rates)
+        let mut figures =
+            self.compared("requests per second", "times the requests", Samples::rates);
+        figures.extend(self.results.iter().map(|samples| Figure {
+            figure: format!("{}: {}, processor time", self.name, samples.name),
+            value: samples.busy_seconds / samples.requests * 1e6,
+            unit: "us per request",
+            peer: peer(samples),
+            target: None,
+        }));
+        figures
     }
 
     /// The 99.9th percentile, and ours over each other's.
@@ -146,8 +164,6 @@ impl Tried {
     ) -> Vec<Figure> {
         let mut figures = Vec::new();
         let ours = best_and_median(&self.results[OURS]);
-        let peer =
-            |samples: &Samples| (!samples.name.starts_with("tidegate")).then_some(samples.name);
         for samples in &self.results {
             for (which, value) in ["best", "median"].into_iter().zip(best_and_median(samples)) {
                 let figure = format!("{}: {}, {which}", self.name, samples.name);
@@ -201,10 +217,11 @@ mod tests {
             target,
             rounds: rates
                 .iter()
-                .map(|&value| Sample { per_second: value, p999_us: value })
+                .map(|&value| Sample { per_second: value, p999_us: value, answers: value })
                 .collect(),
             busy_seconds: if target.is_some() { 0.5 } else { 1.0 },
             seconds: 1.0,
+            requests: 1.0,
         };
         let results = vec![
             samples("tidegate", None, ours),
