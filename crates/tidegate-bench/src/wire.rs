@@ -178,12 +178,13 @@ impl Field {
             Entrant { name, process: server.id(), asks, target: None }
         };
         let throttle = ["resp", "--command", THROTTLE];
+        let crab = ["resp", "--command", THROTTLE.trim_start_matches("CL.")];
         let incr = ["resp", "--command", INCR];
         let resp = |least_to_redis, least_to_crab| {
             vec![
                 entrant(OURS, &self.resp, &throttle, None),
                 entrant(REDIS, &self.redis, &incr, Some(least_to_redis)),
-                entrant(THROTTLECRAB, &self.crab_resp, &throttle, least_to_crab),
+                entrant(THROTTLECRAB, &self.crab_resp, &crab, least_to_crab),
             ]
         };
         let benchmark =

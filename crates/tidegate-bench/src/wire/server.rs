@@ -79,7 +79,7 @@ impl Server {
             .args(words)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            .stderr(Stdio::inherit())
+            .stderr(Stdio::null())
             .spawn()
             .map_err(|error| format!("could not start {name}: {error}"))?;
         let mut server = Self { port, child };

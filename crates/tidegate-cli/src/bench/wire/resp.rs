@@ -15,6 +15,8 @@ use crate::output::printable;
 #[derive(Clone, Debug)]
 pub(crate) struct Resp {
     command: Template,
+    /// The first of several integers that denies.
+    denies: i64,
     answered: u64,
 }
 
@@ -22,12 +24,15 @@ impl Resp {
     /// A command in words, such as `CL.THROTTLE {key} 9 10 60`.
     pub(crate) fn new(command: &str) -> Self {
         let words: Vec<&str> = command.split_whitespace().collect();
+        // As redis-cell answers `CL.THROTTLE`; throttlecrab's `THROTTLE` answers the other way round.
+        let denies =
+            i64::from(!words.first().is_some_and(|name| name.eq_ignore_ascii_case("throttle")));
         let mut text = format!("*{}\r\n", words.len());
         for word in words {
             // Writing to a string cannot fail.
             let _ = write!(text, "${}\r\n{word}\r\n", filled(word).len());
         }
-        Self { command: Template::new(&text), answered: 0 }
+        Self { command: Template::new(&text), denies, answered: 0 }
     }
 }
 
@@ -52,7 +57,7 @@ impl Wire for Resp {
         answers: &mut Vec<(u64, Verdict)>,
     ) -> Result<usize, Broken> {
         let mut read = 0;
-        while let Some((verdict, bytes)) = reply(&input[read..])? {
+        while let Some((verdict, bytes)) = reply(&input[read..], self.denies)? {
             answers.push((self.answered, verdict));
             self.answered += 1;
             read += bytes;
@@ -68,14 +73,16 @@ impl Wire for Resp {
 const DEPTH_MAX: u32 = 8;
 
 /// One reply and its length; `None` where it is not all there yet.
-fn reply(input: &[u8]) -> Result<Option<(Verdict, usize)>, Broken> {
+fn reply(input: &[u8], denies: i64) -> Result<Option<(Verdict, usize)>, Broken> {
     let mut reader = Reader { input, at: 0 };
     let Some(first) = reader.item()? else { return Ok(None) };
     let verdict = match first {
         Item::Error(text) => failed(text),
         Item::Array(0) | Item::Integer(_) | Item::Text(_) => Verdict::Allowed,
         Item::Array(items) => {
-            let Some(verdict) = verdict_of_array(&mut reader, items)? else { return Ok(None) };
+            let Some(verdict) = verdict_of_array(&mut reader, items, denies)? else {
+                return Ok(None);
+            };
             verdict
         }
     };
@@ -83,12 +90,16 @@ fn reply(input: &[u8]) -> Result<Option<(Verdict, usize)>, Broken> {
 }
 
 /// Of an array with so many items, of which there is one at least.
-fn verdict_of_array(reader: &mut Reader<'_>, items: usize) -> Result<Option<Verdict>, Broken> {
+fn verdict_of_array(
+    reader: &mut Reader<'_>,
+    items: usize,
+    denies: i64,
+) -> Result<Option<Verdict>, Broken> {
     let Some(head) = reader.item()? else { return Ok(None) };
     let (mut rest, mut nested) = (items - 1, 0);
     let verdict = match head {
-        // `CL.THROTTLE`: 0 allows, 1 denies.
-        Item::Integer(1) => Verdict::Denied,
+        // Integers alone, of which the first says it.
+        Item::Integer(first) if first == denies => Verdict::Denied,
         // `TG.CHECK`, names and values in turn: 1 allows, 0 denies.
         Item::Text(b"allowed") if rest > 0 => {
             let Some(value) = reader.item()? else { return Ok(None) };
@@ -239,6 +250,15 @@ mod tests {
             assert_eq!(verdicts, expected, "cut at {cut}");
             assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
         }
+    }
+
+    #[test]
+    fn one_allows_where_throttlecrab_is_asked() {
+        let mut answers = Vec::new();
+        let mut resp = Resp::new("THROTTLE {key} 9 10 60");
+        let input = b"*2\r\n:1\r\n:10\r\n*2\r\n:0\r\n:10\r\n";
+        resp.read(input, &mut Vec::new(), &mut answers).unwrap();
+        assert_eq!(answers, [(0, Verdict::Allowed), (1, Verdict::Denied)]);
     }
 
     #[test]
