@@ -100,12 +100,7 @@ impl TokenBucket {
     ) -> Option<(Decision, Option<Bucket>)> {
         let Operation::Take { cost } = operation else { return None };
         let used = self.used_narrow(bucket, now)?;
-        let asked = match cost {
-            1 => self.pace.ticks,
-            // It fits into a depth of 0 as well, which stands for one that 64 bits cannot say.
-            0 => return None,
-            _ => cost.checked_mul(self.pace.ticks)?,
-        };
+        let asked = if cost == 1 { self.pace.ticks } else { self.asked_narrow(cost)? };
         let spent = used.checked_add(asked)?;
         if spent <= self.depth_narrow {
             return Some(self.outcome(ALLOW, spent, self.depth_narrow, now, false));
@@ -116,6 +111,13 @@ impl TokenBucket {
         let retry_after = self.pace.ticks_ceil(spent - self.depth_narrow);
         let verdict = Verdict::Deny { retry_after };
         Some(self.outcome(verdict, used, self.depth_narrow, now, false))
+    }
+
+    /// How much another cost than 1 is, in units, if 64 bits can say it. A cost of 0 is left to the wide
+    /// arithmetic: it would fit into a depth of 0 too, which stands for one that 64 bits cannot say.
+    #[cold]
+    fn asked_narrow(&self, cost: u64) -> Option<u64> {
+        if cost == 0 { None } else { cost.checked_mul(self.pace.ticks) }
     }
 
     /// How much is missing from a full bucket, in units, if 64 bits can say it.
