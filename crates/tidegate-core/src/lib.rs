@@ -63,6 +63,7 @@ pub mod sliding_log;
 pub mod sliding_slots;
 pub mod sliding_window;
 pub mod stepped_bucket;
+pub mod terms;
 pub mod time;
 pub mod token_bucket;
 
@@ -78,5 +79,6 @@ pub use sliding_log::SlidingLog;
 pub use sliding_slots::SlidingSlots;
 pub use sliding_window::SlidingWindow;
 pub use stepped_bucket::SteppedBucket;
+pub use terms::{Consistency, OnStoreFailure, Terms};
 pub use time::{SKEW_MAX, Span, Timestamp};
 pub use token_bucket::TokenBucket;

@@ -6,7 +6,7 @@
 use core::fmt;
 
 use crate::concurrency::Leases;
-use crate::fixed_window::Window;
+use crate::fixed_window::{Window, Windows};
 use crate::sliding_log::Log;
 use crate::sliding_slots::Slots;
 use crate::sliding_window::Counters;
@@ -84,6 +84,24 @@ impl Limit {
             Self::SlidingSlots(limit) => limit.rate().period(),
             Self::SlidingLog(limit) => limit.rate().period(),
             Self::Concurrency(_) => Span::ZERO,
+        }
+    }
+
+    /// Whether nodes can reserve some of it and spend that by themselves. They cannot where it matters
+    /// in which order requests come, as in a queue, which one is over, as with places that are given
+    /// back, or which one was the first.
+    pub const fn is_leasable(&self) -> bool {
+        match self {
+            Self::TokenBucket(_)
+            | Self::SteppedBucket(_)
+            | Self::SlidingWindow(_)
+            | Self::SlidingSlots(_)
+            | Self::SlidingLog(_) => true,
+            Self::FixedWindow(limit) => match limit.windows() {
+                Windows::Clock(_) | Windows::Calendar(_) => true,
+                Windows::FirstRequest(_) => false,
+            },
+            Self::LeakyBucket(_) | Self::Concurrency(_) => false,
         }
     }
 

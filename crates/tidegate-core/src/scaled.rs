@@ -52,6 +52,51 @@ impl Limit {
         })
     }
 
+    /// One of `shares` equal shares of this limit, for nodes that each keep their own: so much of every
+    /// number, rounded down, and 1 at least. Algorithm and windows stay; a bucket is refilled so much
+    /// more slowly. All shares together are never more than the limit, except where it is smaller than
+    /// their number: then each has a burst, a count or a place of 1. No shares are as one.
+    #[must_use]
+    pub fn divided(&self, shares: u32) -> Self {
+        if shares <= 1 {
+            return self.clone();
+        }
+        self.try_divided(u64::from(shares)).unwrap_or_else(|_| self.clone())
+    }
+
+    fn try_divided(&self, shares: u64) -> Result<Self, LimitError> {
+        let share = |number: u64| (number / shares).max(1);
+        let counted = |rate: Rate| Rate::new(share(rate.count()), rate.period());
+        Ok(match self {
+            Self::TokenBucket(limit) => {
+                TokenBucket::new(slower(limit.rate(), shares)?, share(limit.burst()))?.into()
+            }
+            Self::LeakyBucket(limit) => {
+                LeakyBucket::new(slower(limit.rate(), shares)?, share(limit.burst()))?.into()
+            }
+            Self::SteppedBucket(limit) => {
+                let rate = if limit.rate().count() < shares {
+                    slower(limit.rate(), shares)?
+                } else {
+                    counted(limit.rate())?
+                };
+                SteppedBucket::new(rate, share(limit.burst()))?.into()
+            }
+            Self::FixedWindow(limit) => {
+                FixedWindow::new(share(limit.count()), limit.windows().clone())?.into()
+            }
+            Self::SlidingWindow(limit) => SlidingWindow::new(counted(limit.rate())?)?.into(),
+            Self::SlidingSlots(limit) => {
+                let per_slot = limit.per_slot().map(share);
+                SlidingSlots::new(counted(limit.rate())?, limit.slots(), per_slot)?.into()
+            }
+            Self::SlidingLog(limit) => SlidingLog::new(counted(limit.rate())?)?.into(),
+            Self::Concurrency(limit) => {
+                Concurrency::new(share(limit.limit()), limit.expires_after())?.into()
+            }
+        })
+    }
+
     /// The rate at which a bucket is refilled, and its burst; `None` for what is no bucket. A state of
     /// a bucket is a time, and says how much was taken only together with these.
     pub const fn bucket(&self) -> Option<(Rate, u64)> {
@@ -110,6 +155,14 @@ fn filled_alike(rate: Rate, whole: u64, burst: u64) -> Result<Rate, LimitError> 
     let divisor = divisor_of(count, period);
     let number = |number: u128| u64::try_from(number / divisor).unwrap_or(u64::MAX);
     Rate::new(number(count), Span::from_micros(number(period)))
+}
+
+/// A rate that is so many times slower, to the last digit where that can be said.
+fn slower(rate: Rate, times: u64) -> Result<Rate, LimitError> {
+    let divisor = divisor_of(u128::from(rate.count()), u128::from(times)) as u64;
+    let period = rate.period().as_micros().saturating_mul(times / divisor);
+    Rate::new(rate.count() / divisor, Span::from_micros(period))
+        .or_else(|_| Rate::new((rate.count() / times).max(1), rate.period()))
 }
 
 /// The greatest common divisor of two numbers that are not 0.
@@ -191,6 +244,75 @@ mod tests {
             SlidingWindow::new(Rate::new(Rate::COUNT_MAX, Span::DAY).unwrap()).unwrap(),
         );
         assert_eq!(most.scaled(1000), most);
+    }
+
+    fn each_algorithm(count: u64) -> [Limit; 8] {
+        let rate = Rate::new(count, Span::HOUR).unwrap();
+        [
+            TokenBucket::new(rate, count).unwrap().into(),
+            LeakyBucket::new(rate, count).unwrap().into(),
+            SteppedBucket::new(rate, count).unwrap().into(),
+            FixedWindow::new(count, Windows::Clock(Span::HOUR)).unwrap().into(),
+            SlidingWindow::new(rate).unwrap().into(),
+            SlidingSlots::new(rate, 60, Some(count)).unwrap().into(),
+            SlidingLog::new(rate).unwrap().into(),
+            Concurrency::new(count, Span::HOUR).unwrap().into(),
+        ]
+    }
+
+    /// What a limit admits of one request each minute for some hours.
+    fn admitted(limit: &Limit) -> u64 {
+        let mut state = None;
+        let admit = |minute: u64| {
+            let now = Timestamp::from_secs(3_600_000 + 60 * minute);
+            let (decision, next) = limit.decide(state.take(), now, Operation::Take { cost: 1 });
+            state = next;
+            u64::from(decision.is_allowed())
+        };
+        (0..600).map(admit).sum()
+    }
+
+    #[test]
+    fn all_shares_together_are_never_more_than_the_limit() {
+        for count in [9, 10, 29] {
+            for shares in [1, 2, 3, 4, 7, 9] {
+                for limit in each_algorithm(count) {
+                    let (whole, share) = (admitted(&limit), admitted(&limit.divided(shares)));
+                    let together = share * u64::from(shares);
+                    let name = limit.name();
+                    assert!(together <= whole, "{name}: {shares} of {count}: {together}, {whole}");
+                    let look = Operation::Peek { cost: 0 };
+                    let (looked, _) = limit.divided(shares).decide(None, Timestamp::ZERO, look);
+                    assert_eq!(looked.limit, count / u64::from(shares), "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_share_is_at_least_one() {
+        for limit in each_algorithm(3) {
+            let share = limit.divided(100);
+            let (first, state) = share.decide(None, Timestamp::ZERO, Operation::Take { cost: 1 });
+            let (second, _) = share.decide(state, Timestamp::ZERO, Operation::Take { cost: 1 });
+            assert!(first.is_allowed() && !second.is_allowed(), "{}", limit.name());
+        }
+        // A bucket of one token is still refilled more slowly.
+        let share = bucket(60, Span::MINUTE, 1).divided(4);
+        assert_eq!(share.fill_time(), Some(Span::from_secs(4)));
+    }
+
+    #[test]
+    fn one_share_is_the_limit_and_so_is_none() {
+        for limit in each_algorithm(7) {
+            assert_eq!((limit.divided(0), limit.divided(1)), (limit.clone(), limit));
+        }
+    }
+
+    #[test]
+    fn a_share_of_the_slowest_rate_is_one() {
+        let slowest = bucket(1, Rate::PERIOD_MAX, 1);
+        assert_eq!(slowest.divided(u32::MAX), slowest);
     }
 
     #[test]
