@@ -29,5 +29,5 @@ pub mod table;
 mod wide;
 mod word;
 
-pub use seam::{Answers, Charge, Request, Store, StoreError};
+pub use seam::{Answers, Charge, Request, Settled, Source, Store, StoreError};
 pub use table::{Fetched, Stats, Table, TableConfig, TableError};

@@ -50,6 +50,17 @@ pub struct Request<'a> {
 impl Request<'_> {
     /// The most limits that one request can be under.
     pub const CHARGES_MAX: usize = 16;
+
+    /// Whether it is within what a request may be: not too many limits, and no key twice.
+    pub fn check(&self) -> Result<(), StoreError> {
+        if self.charges.len() > Self::CHARGES_MAX {
+            return Err(StoreError::TooManyCharges);
+        }
+        let repeated = self.charges.iter().enumerate().any(|(index, charge)| {
+            self.charges[..index].iter().any(|earlier| earlier.key == charge.key)
+        });
+        if repeated { Err(StoreError::RepeatedKey) } else { Ok(()) }
+    }
 }
 
 /// The answers to a batch, in order. It is meant to be used again, so that a steady stream of
@@ -126,6 +137,45 @@ impl Answers {
     }
 }
 
+/// Who decided a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// This process's memory.
+    Memory,
+    /// The shared store.
+    Store,
+    /// Quota that this node holds a lease on.
+    Lease,
+    /// The policy for a store that cannot answer. Decisions by it are *degraded*.
+    Fallback,
+    /// A denial by the store that still holds.
+    CachedDeny,
+}
+
+impl Source {
+    /// The word for it on the wire and in labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Store => "store",
+            Self::Lease => "lease",
+            Self::Fallback => "fallback",
+            Self::CachedDeny => "cached-deny",
+        }
+    }
+}
+
+/// What one limit of a request says, where limits of one request may be decided by different places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// What the limit alone says.
+    pub decision: Decision,
+    /// When it was decided, by the clock of whoever decided. What was taken is given back by naming it.
+    pub at: Timestamp,
+    /// Who decided.
+    pub source: Source,
+}
+
 /// Why a request could not be decided. [`StoreError::may_have_changed_state`] says whether anything
 /// was charged all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +187,8 @@ pub enum StoreError {
     RepeatedKey,
     /// The store could not be asked: there is no connection to it. No state was changed.
     Unreachable,
+    /// The store was not asked, because too many requests wait for it already. No state was changed.
+    Busy,
     /// The store was asked, and no answer came in time. The request may have been charged.
     NoAnswer,
     /// The store refused to decide, as one does that may not write. No state was changed.
@@ -154,6 +206,7 @@ impl StoreError {
             Self::TooManyCharges
             | Self::RepeatedKey
             | Self::Unreachable
+            | Self::Busy
             | Self::Refused
             | Self::ForeignState => false,
         }
@@ -168,6 +221,7 @@ impl fmt::Display for StoreError {
             }
             Self::RepeatedKey => f.write_str("the request names one key twice"),
             Self::Unreachable => f.write_str("the store cannot be reached"),
+            Self::Busy => f.write_str("too many requests wait for the store"),
             Self::NoAnswer => f.write_str("the store did not answer in time"),
             Self::Refused => f.write_str("the store refused to decide"),
             Self::ForeignState => f.write_str("the store holds a state that is not Tidegate's"),
