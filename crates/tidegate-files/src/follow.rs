@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tidegate::rules::Backing;
 use tidegate::{Clock, RuleLimiter, RulesError};
 use tidegate_rules::diff::{self, diff};
 use tidegate_rules::{ParseOptions, Report, RuleSet, Source};
@@ -59,8 +60,8 @@ pub enum Reload {
 /// # Errors
 ///
 /// Those of [`Watcher::start`].
-pub fn follow<C: Clock + Send + Sync + 'static>(
-    limiter: &Arc<RuleLimiter<C>>,
+pub fn follow<C: Clock + 'static, S: Backing + 'static>(
+    limiter: &Arc<RuleLimiter<C, S>>,
     paths: Vec<PathBuf>,
     known: Vec<Source>,
     parsing: ParseOptions,
@@ -76,8 +77,8 @@ pub fn follow<C: Clock + Send + Sync + 'static>(
     })
 }
 
-fn reload<C: Clock>(
-    limiter: &RuleLimiter<C>,
+fn reload<C: Clock, S: Backing>(
+    limiter: &RuleLimiter<C, S>,
     sources: &[Source],
     options: &ParseOptions,
 ) -> Reload {

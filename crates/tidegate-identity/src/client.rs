@@ -77,6 +77,18 @@ impl Clients {
         Ok(Self { trust, header, local_peer_trusted })
     }
 
+    /// Whether what this peer says of a client is believed.
+    pub(crate) fn is_proxy(&self, peer: Option<IpAddr>, addresses: &Addresses) -> bool {
+        let Some(peer) = peer.map(|peer| addresses.unmapped(peer)) else {
+            return self.local_peer_trusted;
+        };
+        match &self.trust {
+            Trusted::Nobody => false,
+            Trusted::Networks(networks) => networks.find(peer).is_some(),
+            Trusted::Hops(_) => true,
+        }
+    }
+
     /// The client's address in its own family. None if nobody who is believed named one.
     pub(crate) fn address(
         &self,

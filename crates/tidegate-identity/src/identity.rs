@@ -1,5 +1,6 @@
 //! A request to its attributes, all settings applied.
 
+use core::net::IpAddr;
 use std::io::Write as _;
 
 use http::header::HOST;
@@ -53,7 +54,7 @@ impl Identity {
     /// order of the settings. `now` is the time since the Unix epoch; only the times in tokens are compared with it.
     pub fn attributes(&self, request: &RequestParts<'_>, now: Timestamp, out: &mut Attributes) {
         out.clear();
-        self.client(request, out);
+        self.put_client(request, out);
         out.push_with(names::METHOD, |values| {
             let start = values.len();
             values.extend_from_slice(request.method);
@@ -71,9 +72,19 @@ impl Identity {
         }
     }
 
-    fn client(&self, request: &RequestParts<'_>, out: &mut Attributes) {
-        let client = self.clients.address(request.peer, request.headers, &self.addresses);
-        let Some(client) = client else { return };
+    /// The address of the client whose request it is, past trusted proxies; `None` if nobody who is
+    /// believed named one.
+    pub fn client(&self, request: &RequestParts<'_>) -> Option<IpAddr> {
+        self.clients.address(request.peer, request.headers, &self.addresses)
+    }
+
+    /// Whether the other end of a connection is a proxy that is believed about where requests come from.
+    pub fn is_proxy(&self, peer: Option<IpAddr>) -> bool {
+        self.clients.is_proxy(peer, &self.addresses)
+    }
+
+    fn put_client(&self, request: &RequestParts<'_>, out: &mut Attributes) {
+        let Some(client) = self.client(request) else { return };
         out.push_with(names::IP, |values| self.addresses.write_network(client, values));
         if self.addresses.whole {
             out.push_with(names::ADDRESS, |values| write_address(client, values));

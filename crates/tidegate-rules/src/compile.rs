@@ -8,14 +8,14 @@ use tidegate_core::Timestamp;
 use crate::descriptor::{DescriptorTree, with_rules};
 use crate::identity::KeyHasher;
 use crate::index::{AttributeId, Builder, Index};
-use crate::rule::{Cost, DescriptorTraits, Domain, Pressure, Quota, Rule, RuleSet};
+use crate::rule::{Cost, Descriptor, DescriptorTraits, Domain, Pressure, Quota, Rule, RuleSet};
 
 mod limits;
 mod overrides;
 
 pub(crate) use limits::Range;
 pub use limits::{Before, CompiledLimit, Role};
-use limits::{Heirs, Limits};
+use limits::{Heirs, Kept, Limits};
 use overrides::Overrides;
 
 /// One of the rules of a compiled set.
@@ -42,6 +42,7 @@ pub struct CompiledRules {
     domains: Vec<CompiledDomain>,
     by_name: HashMap<Box<str>, usize, foldhash::fast::RandomState>,
     pub(crate) hasher: KeyHasher,
+    kept: Kept,
     is_elastic: bool,
     version: u64,
     since: Option<Timestamp>,
@@ -81,6 +82,8 @@ pub(crate) struct CompiledRule {
     pub(crate) priority: Option<Box<CompiledPriority>>,
     /// Whether it is the rule of a descriptor of Envoy's.
     is_of_descriptor: bool,
+    /// Whether requests with different values of an attribute that it counts by share a counter.
+    shares_values: bool,
     /// What is special about its descriptor; `None` where nothing is, which is most of them.
     traits: Option<Box<DescriptorTraits>>,
 }
@@ -106,17 +109,30 @@ pub(crate) enum CompiledCost {
 impl CompiledRules {
     /// The rules, with keys hashed by `hasher`.
     pub fn new(set: RuleSet, hasher: &KeyHasher) -> Self {
-        Self::compiled(set, hasher, None)
+        Self::compiled(set, hasher, Kept::ByOne, None)
+    }
+
+    /// The rules, for limits that many nodes share. Nodes are told of changed rules one after the other, and
+    /// none can carry anything over without giving it back to those that have not been told yet. So
+    /// nothing is: buckets that differ in their pace alone have one key, and a state stands for
+    /// the same share of each of them.
+    pub fn shared(set: RuleSet, hasher: &KeyHasher) -> Self {
+        Self::compiled(set, hasher, Kept::ByMany, None)
     }
 
     /// The rules, as they follow on others at `now`: what was spent under a limit whose states mean
-    /// something else from now on is [carried over](Before).
+    /// something else from now on is [carried over](Before), unless many nodes [share](Self::shared) it.
     pub fn following(set: RuleSet, hasher: &KeyHasher, old: &Self, now: Timestamp) -> Self {
-        Self::compiled(set, hasher, Some((old, now)))
+        Self::compiled(set, hasher, old.kept, Some((old, now)))
     }
 
-    fn compiled(set: RuleSet, hasher: &KeyHasher, old: Option<(&Self, Timestamp)>) -> Self {
-        let mut compiler = Compiler { rules: Vec::new(), limits: Limits::new(hasher) };
+    fn compiled(
+        set: RuleSet,
+        hasher: &KeyHasher,
+        kept: Kept,
+        old: Option<(&Self, Timestamp)>,
+    ) -> Self {
+        let mut compiler = Compiler { rules: Vec::new(), limits: Limits::new(hasher, kept) };
         let domains: Vec<_> =
             (0..).zip(set.domains()).map(|(at, one)| compiler.domain(DomainId(at), one)).collect();
         let by_name = domains.iter().enumerate().map(|(at, one)| (one.name.clone(), at)).collect();
@@ -129,7 +145,19 @@ impl CompiledRules {
         let limits = limits.all;
         let heirs = Heirs::new(&limits);
         let hasher = *hasher;
-        Self { set, rules, limits, heirs, domains, by_name, hasher, is_elastic, version, since }
+        Self {
+            set,
+            rules,
+            limits,
+            heirs,
+            domains,
+            by_name,
+            hasher,
+            kept,
+            is_elastic,
+            version,
+            since,
+        }
     }
 
     /// The number of a domain; `None` where nobody wrote rules for it.
@@ -189,6 +217,12 @@ impl CompiledRules {
         &self.rules[id.0 as usize].rule
     }
 
+    /// Whether requests that a rule counts together all have the same value of this attribute.
+    pub fn counts_by(&self, id: RuleId, attribute: &str) -> bool {
+        let rule = &self.rules[id.0 as usize];
+        !rule.shares_values && rule.rule.per.iter().any(|name| name == attribute)
+    }
+
     /// What is special about the descriptor of a rule; `None` for a rule that belongs to none.
     #[inline]
     pub fn traits(&self, id: RuleId) -> Option<&DescriptorTraits> {
@@ -246,6 +280,12 @@ impl LimitId {
     }
 }
 
+/// Whether some level of these lets all values of a pattern share a counter. One that does is taken to
+/// do so for all rules of its domain, which costs little and is never wrong.
+fn shares_values(levels: &[Descriptor]) -> bool {
+    levels.iter().any(|level| level.traits.share_threshold || shares_values(&level.children))
+}
+
 /// The lists of `per` attributes of a domain, by number.
 type PerLists = HashMap<SmallVec<[AttributeId; 4]>, u32, foldhash::fast::RandomState>;
 
@@ -265,10 +305,12 @@ impl Compiler<'_> {
         }
         let first_descriptor = self.next();
         let descriptors = (!domain.descriptors.is_empty()).then(|| {
+            let shares_values = shares_values(&domain.descriptors);
             for descriptor in with_rules(&domain.descriptors) {
                 let Some(rule) = &descriptor.rule else { continue };
                 self.rule(&domain.name, rule, &mut builder, &mut lists);
                 if let Some(compiled) = self.rules.last_mut() {
+                    compiled.shares_values = shares_values;
                     let is_special = descriptor.traits != DescriptorTraits::PLAIN;
                     compiled.is_of_descriptor = true;
                     compiled.traits = is_special.then(|| Box::new(descriptor.traits.clone()));
@@ -319,6 +361,7 @@ impl Compiler<'_> {
                 Box::new(CompiledPriority { by, classes })
             }),
             is_of_descriptor: false,
+            shares_values: false,
             traits: None,
             rule: Box::new(rule.clone()),
         };

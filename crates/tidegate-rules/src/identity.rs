@@ -17,6 +17,11 @@ use self::sip::Sip;
 /// How long a secret is.
 pub const SECRET_BYTES: usize = 16;
 
+/// The bits of a key that come from its subject alone, so that all limits of one subject share them. A
+/// store that is spread over many places keeps keys that agree in them in one place, where they can
+/// be decided in one step. The 115 others still tell limits apart.
+pub const TAG_BITS: u128 = ((1 << 13) - 1) << 64;
+
 /// Hashes subjects and salts with one secret.
 #[derive(Clone, Copy)]
 pub struct KeyHasher {
@@ -29,7 +34,8 @@ pub struct KeyHasher {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Subject(u128);
 
-/// Under which limit: a keyed hash of the domain, the rule, the algorithm and the period.
+/// Under which limit: a keyed hash of the domain, the rule, the algorithm and the period. Its
+/// [`TAG_BITS`] are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Salt(u128);
 
@@ -87,7 +93,12 @@ impl KeyHasher {
 
     /// What sets one limit's keys apart from another's.
     pub fn salt<'a>(&self, parts: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Salt {
-        Salt(hash_list(self.salts, parts))
+        Salt(hash_list(self.salts, parts) & !TAG_BITS)
+    }
+
+    /// A secret that follows from this one, another for each purpose.
+    pub fn derived_secret(&self, purpose: &str) -> [u8; SECRET_BYTES] {
+        hash_list(self.salts, [("derived secret", purpose.as_bytes())]).to_le_bytes()
     }
 }
 
@@ -178,6 +189,29 @@ mod tests {
         let ann = hasher.bytes(b"ann");
         assert_ne!(ann.key(minute), ann.key(hour));
         assert_ne!(ann.key(minute), hasher.bytes(b"bob").key(minute));
+    }
+
+    #[test]
+    fn all_limits_of_one_subject_share_a_tag() {
+        let hasher = KeyHasher::new(&SECRET);
+        let tag = |key: Key| key.as_hash() & TAG_BITS;
+        let salts = (0..100_u8).map(|number| hasher.salt([("limit", &[number][..])]));
+        let (ann, bob) = (hasher.bytes(b"ann"), hasher.bytes(b"bob"));
+        for salt in salts {
+            assert_eq!(tag(ann.key(salt)), ann.as_u128() & TAG_BITS);
+            assert_ne!(tag(ann.key(salt)), tag(bob.key(salt)), "two subjects of this test differ");
+        }
+        assert_eq!(TAG_BITS.count_ones(), 13);
+        assert_eq!(TAG_BITS.trailing_zeros(), 64);
+    }
+
+    #[test]
+    fn a_derived_secret_has_all_of_its_bits() {
+        let hasher = KeyHasher::new(&SECRET);
+        let secrets = ["a", "b", "c", "d"].map(|one| hasher.derived_secret(one));
+        let ones = secrets.map(u128::from_le_bytes).into_iter().fold(0, |all, one| all | one);
+        assert_ne!(ones & TAG_BITS, 0);
+        assert_ne!(secrets[0], secrets[1]);
     }
 
     #[test]

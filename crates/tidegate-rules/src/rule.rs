@@ -12,6 +12,8 @@ use crate::glob::Glob;
 use crate::path::PathTemplate;
 use crate::source::Place;
 
+pub use tidegate_core::terms::{Consistency, OnStoreFailure};
+
 /// All rules that are in force together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSet {
@@ -320,28 +322,6 @@ pub enum Mode {
     Enforce,
     /// It decides and counts, and never denies.
     Shadow,
-}
-
-/// What happens while the shared store cannot answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OnStoreFailure {
-    /// Requests pass.
-    Allow,
-    /// Requests are answered with an error that says so.
-    Deny,
-    /// The node decides alone, with its own share of the limit.
-    Local,
-}
-
-/// How exactly nodes share a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Consistency {
-    /// Each node counts for itself.
-    Local,
-    /// Every decision is made in the shared store.
-    Strict,
-    /// Nodes reserve quota in the shared store and spend it by themselves.
-    Leased,
 }
 
 /// A level of Envoy's nested descriptors.

@@ -2,6 +2,7 @@
 //! on after a reload.
 
 use hashbrown::HashMap;
+use tidegate_core::terms::{Consistency, OnStoreFailure};
 use tidegate_core::{Limit, Span, Timestamp};
 
 use super::RuleId;
@@ -24,6 +25,8 @@ pub struct CompiledLimit {
     identity: Salt,
     /// Whether it is that of an override, which no other key has.
     is_of_override: bool,
+    consistency: Option<Consistency>,
+    on_store_failure: Option<OnStoreFailure>,
     befores: Vec<Before>,
 }
 
@@ -104,6 +107,24 @@ impl CompiledLimit {
         self.salt
     }
 
+    /// How exactly nodes share it, where its rule says so.
+    #[inline]
+    pub fn consistency(&self) -> Option<Consistency> {
+        self.consistency
+    }
+
+    /// What happens while the shared store cannot answer, where its rule says so.
+    #[inline]
+    pub fn on_store_failure(&self) -> Option<OnStoreFailure> {
+        self.on_store_failure
+    }
+
+    /// Whether nodes can reserve some of it, and spend that by themselves.
+    #[inline]
+    pub fn is_leasable(&self) -> bool {
+        self.normal.is_leasable()
+    }
+
     /// What it follows on.
     #[inline]
     pub fn befores(&self) -> &[Before] {
@@ -155,11 +176,21 @@ impl Range {
 pub(super) struct Limits<'h> {
     pub(super) all: Vec<CompiledLimit>,
     hasher: &'h KeyHasher,
+    kept: Kept,
+}
+
+/// Who keeps the states of limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// One process for itself: it can carry over what was spent under other numbers.
+    ByOne,
+    /// Many nodes together.
+    ByMany,
 }
 
 impl<'h> Limits<'h> {
-    pub(super) fn new(hasher: &'h KeyHasher) -> Self {
-        Self { all: Vec::new(), hasher }
+    pub(super) fn new(hasher: &'h KeyHasher, kept: Kept) -> Self {
+        Self { all: Vec::new(), hasher, kept }
     }
 
     /// The limits of a quota, and behind them those of each reserve.
@@ -207,7 +238,10 @@ impl<'h> Limits<'h> {
             let alike = |other: &&RuleLimit| kind(&other.limit) == kind(&written.limit);
             let ordinal = limits[..index].iter().filter(alike).count() as u64;
             let identity = self.identity((domain, rule), role, &written.limit, ordinal);
-            let salt = with_numbers(self.hasher, identity, &written.limit);
+            let salt = match self.kept {
+                Kept::ByOne => with_numbers(self.hasher, identity, &written.limit),
+                Kept::ByMany => with_fill_time(self.hasher, identity, &written.limit),
+            };
             let known = Known { rule: id, role, identity, salt };
             self.all.push(scaled(rule, written, share, &known));
         }
@@ -251,6 +285,9 @@ impl<'h> Limits<'h> {
     /// Connects the limits with those whose states stand for the same quota: of other tiers, of
     /// overrides where there are few, and after a reload of what was in force until `now`.
     pub(super) fn connect(&mut self, old: &[CompiledLimit], now: Timestamp) {
+        if self.kept == Kept::ByMany {
+            return;
+        }
         let mut others = Others::default();
         let of = |limit: &CompiledLimit, until| Before {
             limit: limit.normal.clone(),
@@ -349,6 +386,8 @@ fn scaled(rule: &Rule, written: &RuleLimit, share: Percent, known: &Known) -> Co
         salt,
         identity,
         is_of_override: false,
+        consistency: rule.consistency,
+        on_store_failure: rule.on_store_failure,
         befores: Vec::new(),
     }
 }
@@ -362,7 +401,33 @@ fn kind(limit: &Limit) -> (&'static str, u64) {
 /// numbers. So they go into the key, and what was spent under others is [carried over](Before).
 fn with_numbers(hasher: &KeyHasher, identity: Salt, limit: &Limit) -> Salt {
     let Some((rate, burst)) = limit.bucket() else { return identity };
+    numbered(hasher, identity, rate.count(), burst)
+}
+
+/// The time until a bucket is full is the same share of every bucket that fills in the same time, so
+/// these have one key, whatever their numbers. A bucket that fills in a shorter time cuts what it finds
+/// to that, also while it refuses: nodes with different ones would refill each other's. A stepped bucket
+/// keeps tokens of its last step, and cuts those of a larger one. So these keep apart.
+fn with_fill_time(hasher: &KeyHasher, identity: Salt, limit: &Limit) -> Salt {
+    let Some((rate, burst)) = limit.bucket() else { return identity };
+    let divisor = match limit {
+        Limit::SteppedBucket(_) => 1,
+        _ => gcd(rate.count(), burst),
+    };
+    numbered(hasher, identity, rate.count() / divisor, burst / divisor)
+}
+
+fn numbered(hasher: &KeyHasher, identity: Salt, count: u64, burst: u64) -> Salt {
     let identity = identity.as_u128().to_le_bytes();
-    let (count, burst) = (rate.count().to_le_bytes(), burst.to_le_bytes());
+    let (count, burst) = (count.to_le_bytes(), burst.to_le_bytes());
     hasher.salt([("identity", &identity[..]), ("count", &count[..]), ("burst", &burst[..])])
+}
+
+/// The greatest common divisor, and 1 for two zeros.
+fn gcd(one: u64, other: u64) -> u64 {
+    let (mut one, mut other) = (one, other);
+    while other > 0 {
+        (one, other) = (other, one % other);
+    }
+    one.max(1)
 }
