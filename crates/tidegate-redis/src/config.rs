@@ -1,20 +1,94 @@
-//! What a store is told: where the server is, and how to behave. Checked here, not in use.
+//! What a store is told: where the servers are, and how to behave. Checked here, not in use.
 
+mod url;
+
+use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use redis::{ConnectionInfo, IntoConnectionInfo};
+pub use url::UrlError;
+pub(crate) use url::address as parse_address;
 
 use crate::ConnectError;
 
 /// The settings of a [`RedisStore`](crate::RedisStore).
 #[derive(Clone, Debug)]
 pub struct RedisConfig {
-    pub(crate) address: ConnectionInfo,
+    pub(crate) deployment: Deployment,
+    pub(crate) access: Access,
     pub(crate) prefix: String,
     pub(crate) deadline: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) time: TimeSource,
     pub(crate) foreign_state: ForeignState,
+}
+
+/// Which servers there are, as far as the settings know them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Deployment {
+    Single(Address),
+    /// The Sentinels know which server has the name of the service now.
+    Sentinel {
+        sentinels: Vec<Address>,
+        service: String,
+    },
+    /// Any of these knows the others.
+    Cluster {
+        seeds: Vec<Address>,
+    },
+}
+
+/// Where one server is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Address {
+    Tcp { host: String, port: u16 },
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// Who we are there, and how that is kept secret.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Access {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<Password>,
+    pub(crate) sentinel_user: Option<String>,
+    pub(crate) sentinel_password: Option<Password>,
+    pub(crate) database: u32,
+    pub(crate) tls: Option<Tls>,
+}
+
+/// A password, or the file that holds it. The file is read again for every connection.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Password {
+    Text(String),
+    File(PathBuf),
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(_) => f.write_str("(hidden)"),
+            Self::File(path) => write!(f, "(in {})", path.display()),
+        }
+    }
+}
+
+/// Files for TLS, in PEM format. They are read again for every connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tls {
+    /// Who vouches for servers, in place of those whom this machine trusts.
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
 }
 
 /// Whose clock decides.
@@ -44,20 +118,72 @@ impl RedisConfig {
     /// The longest prefix: it is part of every key.
     pub const PREFIX_BYTES_MAX: usize = 32;
 
-    /// A server, by its URL: `redis://[user[:password]@]host[:port][/database]`, or
-    /// `redis+unix:///path` for a socket.
+    /// One server, or several with Sentinels or as a cluster, by URL:
+    ///
+    /// ```text
+    /// redis           ://[user[:password]@]host[:port][/database][?options]
+    /// redis+unix      :///path[?db=number&user=name&pass=password]
+    /// redis-sentinel  ://[user[:password]@]host[:port],host[:port]…/service[/database][?options]
+    /// redis-cluster   ://[user[:password]@]host[:port],host[:port]…[?options]
+    /// ```
+    ///
+    /// `rediss`, `rediss-sentinel` and `rediss-cluster` are the same with TLS, and `valkey` can stand
+    /// for `redis`. Options are names and values with `&` between them:
+    ///
+    /// | option | what it is |
+    /// | --- | --- |
+    /// | `password-file` | a file that holds the password |
+    /// | `ca` | a file with the certificates of who vouches for servers; without it, whom this machine trusts |
+    /// | `cert`, `key` | files with a certificate of our own and its key |
+    /// | `sentinel-user`, `sentinel-password`, `sentinel-password-file` | for the Sentinels, where they want any |
+    ///
+    /// All files are read again for every connection, so that what is in them can be replaced.
     pub fn new(url: &str) -> Result<Self, ConnectError> {
-        let address = url.into_connection_info().map_err(ConnectError::Address)?;
-        // Without it an answer can wait for 40 ms for the next packet.
-        let tcp = address.tcp_settings().clone().set_nodelay(true);
+        let (deployment, access) = url::parse(url).map_err(ConnectError::Address)?;
         Ok(Self {
-            address: address.set_tcp_settings(tcp),
+            deployment,
+            access,
             prefix: String::from("t"),
             deadline: Duration::from_millis(10),
             connect_timeout: Duration::from_secs(1),
             time: TimeSource::default(),
             foreign_state: ForeignState::default(),
         })
+    }
+
+    /// A file that holds the password, in place of that of the URL. It is read again for every
+    /// connection, and the end of its last line is no part of the password.
+    #[must_use]
+    pub fn password_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.access.password = Some(Password::File(file.into()));
+        self
+    }
+
+    /// A password, in place of that of the URL.
+    #[must_use]
+    pub fn password(mut self, password: &str) -> Self {
+        self.access.password = Some(Password::Text(password.to_owned()));
+        self
+    }
+
+    /// A file with the certificates of who vouches for servers, in place of that of the URL. It means
+    /// something for URLs with TLS only.
+    #[must_use]
+    pub fn ca(mut self, file: impl Into<PathBuf>) -> Self {
+        if let Some(tls) = &mut self.access.tls {
+            tls.ca = Some(file.into());
+        }
+        self
+    }
+
+    /// Files with a certificate of our own and its key, in place of those of the URL. They mean something
+    /// for URLs with TLS only.
+    #[must_use]
+    pub fn certificate(mut self, file: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        if let Some(tls) = &mut self.access.tls {
+            (tls.certificate, tls.key) = (Some(file.into()), Some(key.into()));
+        }
+        self
     }
 
     /// What every key begins with; `t` unless said. At most [`RedisConfig::PREFIX_BYTES_MAX`] printed
@@ -106,16 +232,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_that_is_none_is_refused() {
-        for url in ["", "redis", "http://127.0.0.1", "redis://[::1", "redis://host:port"] {
-            assert!(matches!(RedisConfig::new(url), Err(ConnectError::Address(_))), "{url}");
-        }
-    }
-
-    #[test]
-    fn packets_are_sent_at_once() {
-        let config = RedisConfig::new("redis://127.0.0.1:1").unwrap();
-        assert!(config.address.tcp_settings().nodelay());
+    fn no_password_shows_in_debug_output() {
+        let url = "redis-sentinel://me:secret@a/limits?sentinel-password=secret";
+        let shown = format!("{:?}", RedisConfig::new(url).unwrap());
+        assert!(shown.contains("limits") && !shown.contains("secret"), "{shown}");
     }
 
     #[test]

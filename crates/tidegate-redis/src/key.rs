@@ -17,12 +17,26 @@ const TAG_SHIFT: u32 = 64;
 const TAG_BITS: u32 = 13;
 const DIGITS: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 
+/// How many tags there are.
+pub(crate) const TAGS: usize = 1 << TAG_BITS;
+
+/// The number of a key's tag.
+pub(crate) const fn tag_of(key: Key) -> usize {
+    (key.as_hash() >> TAG_SHIFT) as usize & (TAGS - 1)
+}
+
 /// The name of `key`, appended to `out`.
 pub(crate) fn write_name(prefix: &str, key: Key, out: &mut Vec<u8>) {
-    let tag = (key.as_hash() >> TAG_SHIFT) as usize & ((1 << TAG_BITS) - 1);
+    let [high, middle, low] = tag(key);
     out.extend(prefix.as_bytes());
-    out.extend([b'{', DIGITS[tag >> 10], DIGITS[tag >> 5 & 31], DIGITS[tag & 31], b'}']);
+    out.extend([b'{', high, middle, low, b'}']);
     out.extend(key.as_hash().to_be_bytes());
+}
+
+/// The tag of `key`, which is what says in which slot of a cluster it is.
+pub(crate) fn tag(key: Key) -> [u8; 3] {
+    let tag = tag_of(key);
+    [DIGITS[tag >> 10], DIGITS[tag >> 5 & 31], DIGITS[tag & 31]]
 }
 
 #[cfg(test)]

@@ -1,21 +1,26 @@
-//! The connection that all calls share, and a new one after it was lost.
+//! The connection that all calls to one server share, and a new one after it was lost.
 //!
 //! Connecting goes on in a task of its own, so that a call whose deadline passes does not take the
 //! attempt with it. Calls wait for it as long as they may. After an attempt that failed, calls fail at
 //! once for [`RETRY_PAUSE`], and the first one after that starts another: no storm, and no task that
 //! works for nobody.
+//!
+//! Every attempt begins from nothing: names are looked up, Sentinels asked, passwords and certificates
+//! read again. So a failover, a rotated password and a new address need no restart.
 
-use std::fmt;
+mod connector;
+mod error;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, Value};
+use redis::{ErrorKind, RedisError, ServerErrorKind};
 use tokio::sync::watch;
 
-use crate::config::RedisConfig;
-use crate::script;
+pub(crate) use connector::{Connector, Target, ask, ask_sentinels, load_script, text};
+pub use error::ConnectError;
 
 /// How long calls fail at once after an attempt to connect that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -39,28 +44,37 @@ enum Status {
     Failed,
 }
 
+/// The way to one server.
 pub(crate) struct Link {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    client: Client,
-    timeout: Duration,
+    connector: Connector,
     status: watch::Sender<Status>,
     /// How many connections there have been.
     connections: AtomicU64,
+    /// Whether it has been said that there is no connection to be had.
+    mourned: AtomicBool,
 }
 
 impl Link {
+    /// A link that connects when the first call needs it.
+    pub(crate) fn new(connector: Connector) -> Self {
+        let shared = Shared {
+            connector,
+            status: watch::Sender::new(Status::Idle),
+            connections: AtomicU64::new(0),
+            mourned: AtomicBool::new(false),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
     /// Connects for the first time, so that what is wrong is known at the start.
-    pub(crate) async fn connect(config: &RedisConfig) -> Result<Self, ConnectError> {
-        let client = Client::open(config.address.clone()).map_err(ConnectError::Address)?;
-        let timeout = config.connect_timeout;
-        let status = watch::Sender::new(Status::Idle);
-        let shared = Shared { client, timeout, status, connections: AtomicU64::new(0) };
-        let live = shared.attempt().await?;
-        shared.status.send_replace(Status::Live(live));
-        Ok(Self { shared: Arc::new(shared) })
+    pub(crate) async fn connect(&self) -> Result<(), ConnectError> {
+        let live = self.shared.attempt().await?;
+        self.shared.status.send_replace(Status::Live(live));
+        Ok(())
     }
 
     /// The connection, as soon as there is one; `None` where there is none to be had now.
@@ -79,13 +93,7 @@ impl Link {
 
     /// Says that a connection is broken. Calls from now on get another.
     pub(crate) fn lost(&self, broken: &Live) {
-        self.shared.status.send_if_modified(|status| match status {
-            Status::Live(live) if live.generation == broken.generation => {
-                *status = Status::Idle;
-                true
-            }
-            _ => false,
-        });
+        self.shared.lost(broken);
     }
 
     /// How many connections there have been, the first one included.
@@ -110,106 +118,50 @@ impl Link {
 }
 
 impl Shared {
+    fn lost(&self, broken: &Live) {
+        self.status.send_if_modified(|status| match status {
+            Status::Live(live) if live.generation == broken.generation => {
+                *status = Status::Idle;
+                true
+            }
+            _ => false,
+        });
+    }
+
     async fn connect_once(&self) {
-        if let Ok(live) = self.attempt().await {
-            self.status.send_replace(Status::Live(live));
-        } else {
-            self.status.send_replace(Status::Failed);
-            tokio::time::sleep(RETRY_PAUSE).await;
-            self.status.send_replace(Status::Idle);
+        match self.attempt().await {
+            Ok(live) => {
+                // ORDERING: one attempt at a time touches it, and each is a task of its own.
+                if self.mourned.swap(false, Ordering::Relaxed) {
+                    tracing::info!("the store is connected again");
+                }
+                self.status.send_replace(Status::Live(live));
+            }
+            Err(error) => {
+                // ORDERING: as above.
+                if !self.mourned.swap(true, Ordering::Relaxed) {
+                    let cause = std::error::Error::source(&error).map(ToString::to_string);
+                    tracing::warn!(%error, cause, "there is no connection to the store");
+                }
+                self.status.send_replace(Status::Failed);
+                tokio::time::sleep(RETRY_PAUSE).await;
+                self.status.send_replace(Status::Idle);
+            }
         }
     }
 
-    /// Connects, and has the server keep the script.
     async fn attempt(&self) -> Result<Live, ConnectError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timeout))
-            .set_response_timeout(None);
-        let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
-        let mut connection = connecting.await.map_err(ConnectError::of)?;
-        let introduce = async {
-            // A server that needs a password closes the connection on a long command without one, so
-            // a short one comes first.
-            connection.send_packed_command(&redis::cmd("PING")).await?.extract_error()?;
-            load_script(&mut connection).await
-        };
-        let introduced = tokio::time::timeout(self.timeout, introduce).await;
-        let script = introduced.map_err(|_| ConnectError::Silent)?.map_err(ConnectError::of)?;
+        let (connection, script) = self.connector.connect().await?;
         // ORDERING: it only has to be another number than before.
         let generation = self.connections.fetch_add(1, Ordering::Relaxed);
         Ok(Live { connection, script, generation })
     }
 }
 
-/// Has the server keep the script, and gives the name that it has there.
-pub(crate) async fn load_script(
-    connection: &mut MultiplexedConnection,
-) -> Result<Arc<str>, RedisError> {
-    let mut load = Cmd::new();
-    load.arg("SCRIPT").arg("LOAD").arg(script::SOURCE);
-    match connection.send_packed_command(&load).await?.extract_error()? {
-        Value::BulkString(name) => Ok(String::from_utf8_lossy(&name).into()),
-        Value::SimpleString(name) => Ok(name.into()),
-        _ => Err((ErrorKind::UnexpectedReturnType, "SCRIPT LOAD gave no name").into()),
-    }
-}
-
-/// Why a store could not be opened. Nothing was changed.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// The URL is none, or not one of a server that can be reached.
-    Address(RedisError),
-    /// The prefix of keys is too long, or holds braces or characters that are not printed.
-    Prefix,
-    /// Nobody answers at that address.
-    Unreachable(RedisError),
-    /// Somebody accepts connections there and does not answer in time.
-    Silent,
-    /// The server does not accept the user name or the password, or needs one.
-    Credentials(RedisError),
-    /// The server answers, and does not keep scripts or do what else is needed.
-    Unsuitable(RedisError),
-}
-
-impl ConnectError {
-    fn of(error: RedisError) -> Self {
-        let code = error.code();
-        if error.kind() == ErrorKind::AuthenticationFailed
-            || matches!(code, Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
-        {
-            Self::Credentials(error)
-        } else if error.is_timeout() {
-            Self::Silent
-        } else if error.is_io_error() {
-            Self::Unreachable(error)
-        } else {
-            Self::Unsuitable(error)
-        }
-    }
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Address(_) => "the store's URL is not valid",
-            Self::Prefix => "the prefix of the store's keys is too long or holds braces",
-            Self::Unreachable(_) => "the store cannot be reached",
-            Self::Silent => "the store accepts connections and does not answer",
-            Self::Credentials(_) => "the store does not accept the user name or password",
-            Self::Unsuitable(_) => "the store answers, and cannot run the script",
-        })
-    }
-}
-
-impl std::error::Error for ConnectError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Address(error)
-            | Self::Unreachable(error)
-            | Self::Credentials(error)
-            | Self::Unsuitable(error) => Some(error),
-            Self::Prefix | Self::Silent => None,
-        }
-    }
+/// Whether an error that the server sent says that another connection may do better: what was the
+/// primary is none any more, or who we are is not accepted any more.
+pub(crate) fn is_stale(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+        || error.kind() == ErrorKind::Server(ServerErrorKind::MasterDown)
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
 }

@@ -2,21 +2,27 @@
 //! anything between them. `charge` writes the arguments and `answer` reads the reply.
 //!
 //! ```text
-//! frame     flags 1 | margin in ms 4 | now 7             flags: 1 now is given, 2 leave foreign state
+//! frame     flags 1 | margin in ms 4 | now 7 | repeats 2   flags: 1 now is given, 2 leave foreign state
 //! charge    kind 1 | operation 1 | numbers of the kind    see `charge`; the first one behind the frame
 //! reply     0 | now 7 | keys that were reset, by bit 2 | answers      see `answer`
 //!           1 | now 7                                     the calendar's windows are not around now
 //!           2 | now 7 | charge 1                          its state is foreign, and was left
 //! ```
+//!
+//! A call decides so many equal requests as its frame repeats, each after the other and all at one
+//! instant. The reply has the answers of one round after those of the other; the last round stands for
+//! all that follow it.
 
 mod answer;
 mod charge;
+mod lease;
 
 use tidegate_core::{Limit, Operation, Timestamp};
 use tidegate_store::{Charge, Request};
 
 pub(crate) use answer::{Reply, read_reply};
 pub(crate) use charge::write_charge;
+pub(crate) use lease::{read_told, write_ask};
 
 use crate::config::{ForeignState, TimeSource};
 
@@ -34,7 +40,13 @@ const BLIND_MARGIN_MS: u64 = 86_400_000;
 const NOW_GIVEN: u64 = 1;
 const LEAVE_FOREIGN: u64 = 2;
 
-/// The frame of a request, appended to `out`.
+/// The most requests that one call decides: the server does nothing else meanwhile.
+pub(crate) const REPEATS_MAX: u16 = 256;
+
+/// Where the frame has its last number, which [`write_repeats`] changes.
+const REPEATS_AT: usize = 12;
+
+/// The frame of a request, appended to `out`. It is decided once.
 pub(crate) fn write_frame(
     time: TimeSource,
     policy: ForeignState,
@@ -52,6 +64,13 @@ pub(crate) fn write_frame(
     write(out, 1, given | leave);
     write(out, 4, margin_ms);
     write(out, 7, now.as_micros());
+    write(out, 2, 1);
+}
+
+/// Has the request behind this frame decided so many times.
+pub(crate) fn write_repeats(repeats: u16, frame: &mut [u8]) {
+    debug_assert!((1..=REPEATS_MAX).contains(&repeats));
+    frame[REPEATS_AT..REPEATS_AT + 2].copy_from_slice(&repeats.to_be_bytes());
 }
 
 /// What the script is asked to do.
@@ -121,7 +140,7 @@ pub(crate) fn is_hopeless(request: &Request<'_>) -> bool {
 }
 
 /// The most that a limit can have left.
-fn capacity(limit: &Limit) -> u64 {
+pub(crate) fn capacity(limit: &Limit) -> u64 {
     match limit {
         Limit::TokenBucket(limit) => limit.burst(),
         Limit::SteppedBucket(limit) => limit.burst(),

@@ -73,7 +73,10 @@ fn agrees(kind: Kind, subject: impl Strategy<Value = Subject>) {
             panic!("{error}");
         }
     }
-    println!("{} operations agree", operations.get());
+    let stats = store.stats();
+    assert!(stats.coalesced > 0, "requests that are the same are decided together");
+    assert!(stats.script_calls + stats.coalesced >= stats.calls);
+    println!("{} operations agree, in {} calls", operations.get(), stats.script_calls);
 }
 
 /// Runs one history through both and compares the answers. Gives how many operations there were.
@@ -84,10 +87,12 @@ fn compare(store: &RedisStore, history: &History) -> Result<u64, TestCaseError> 
     let mut expected = Vec::new();
     for call in &history.calls {
         let (now, charges) = driver.resolve(call);
-        let answer = block_on(decide(&model, &[Request { now, charges: &charges }]));
-        driver.learn(now, &charges, &answer);
-        expected.push(answer);
-        requests.push((now, charges));
+        for _ in 0..call.repeats {
+            let answer = block_on(decide(&model, &[Request { now, charges: &charges }]));
+            driver.learn(now, &charges, &answer);
+            expected.push(answer);
+            requests.push((now, charges.clone()));
+        }
     }
     let batch: Vec<_> =
         requests.iter().map(|(now, charges)| Request { now: *now, charges }).collect();

@@ -4,13 +4,11 @@
 
 mod support;
 
-use std::net::TcpListener;
-use std::process::Command;
 use std::time::Duration;
 
 use support::{Kind, PATIENCE, Server, block_on, connect};
 use tidegate_core::{Decision, Key, Limit, Operation, Rate, Span, Timestamp, TokenBucket};
-use tidegate_redis::{ConnectError, RedisConfig, RedisStore};
+use tidegate_redis::RedisStore;
 use tidegate_store::{Answers, Charge, Request, Store, StoreError};
 
 fn limit() -> Limit {
@@ -35,24 +33,22 @@ fn heals(store: &RedisStore) {
     block_on(async { tokio::time::timeout(PATIENCE, healed).await }).expect("it heals");
 }
 
-fn signal(server: &Server, name: &str) {
-    let sent = Command::new("kill").args([name, &server.pid().to_string()]).status();
-    assert!(sent.expect("kill runs").success());
-}
-
 #[test]
 fn a_server_that_is_gone_is_an_error_and_one_that_comes_back_empty_is_used_at_once() {
-    let server = Server::start(Kind::Redis);
-    let socket = server.socket().to_owned();
-    let store = connect(server.config());
-    assert!(block_on(take(&store)).unwrap().is_allowed());
-    drop(server);
-    let errors: Vec<_> = (0..5).map(|_| block_on(take(&store)).unwrap_err()).collect();
-    assert!(errors.contains(&StoreError::Unreachable), "{errors:?}");
-    assert!(!StoreError::Unreachable.may_have_changed_state());
-    let _again = Server::start_at(Kind::Redis, &socket, &[]);
-    heals(&store);
-    assert_eq!(store.stats().connections, 2);
+    for kind in [Kind::Redis, Kind::Valkey] {
+        let server = Server::start(kind);
+        let socket = server.socket().to_owned();
+        let store = connect(server.config());
+        let full = block_on(take(&store)).unwrap().remaining;
+        drop(server);
+        let errors: Vec<_> = (0..5).map(|_| block_on(take(&store)).unwrap_err()).collect();
+        assert!(errors.contains(&StoreError::Unreachable), "{errors:?}");
+        assert!(!StoreError::Unreachable.may_have_changed_state());
+        let _again = Server::start_at(kind, &socket, &[]);
+        heals(&store);
+        assert_eq!(block_on(take(&store)).unwrap().remaining, full - 1, "it came back empty");
+        assert_eq!(store.stats().connections, 2);
+    }
 }
 
 #[test]
@@ -60,11 +56,11 @@ fn a_paused_server_costs_no_more_than_the_deadline() {
     let server = Server::start(Kind::Redis);
     let store = connect(server.config().deadline(Duration::from_millis(20)));
     heals(&store);
-    signal(&server, "-STOP");
+    server.signal("-STOP");
     let answer = block_on(async { tokio::time::timeout(PATIENCE, take(&store)).await });
     assert_eq!(answer.expect("the deadline holds"), Err(StoreError::NoAnswer));
     assert!(StoreError::NoAnswer.may_have_changed_state());
-    signal(&server, "-CONT");
+    server.signal("-CONT");
     heals(&store);
 }
 
@@ -91,27 +87,4 @@ fn a_server_without_memory_refuses_and_serves_again_when_it_has_some() {
     assert_eq!(block_on(take(&store)), Err(StoreError::Refused));
     set("0");
     heals(&store);
-}
-
-#[test]
-fn what_is_wrong_is_known_at_the_start() {
-    let refused = |url: &str| {
-        let config = RedisConfig::new(url).unwrap().connect_timeout(Duration::from_millis(200));
-        block_on(RedisStore::connect(config)).err().expect("no store")
-    };
-    let gone = refused("redis+unix:///no/such/socket");
-    assert!(matches!(gone, ConnectError::Unreachable(_)), "{gone:?}");
-
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let silent = refused(&format!("redis://{}", listener.local_addr().unwrap()));
-    assert!(matches!(silent, ConnectError::Silent | ConnectError::Unreachable(_)), "{silent:?}");
-
-    let server = Server::start_with(Kind::Redis, &["--requirepass", "open sesame"]);
-    let socket = server.socket().display().to_string();
-    for url in [format!("redis+unix://{socket}"), format!("redis+unix://{socket}?pass=wrong")] {
-        let closed = refused(&url);
-        assert!(matches!(closed, ConnectError::Credentials(_)), "{closed:?}");
-    }
-    let config = RedisConfig::new(&format!("redis+unix://{socket}?pass=open%20sesame")).unwrap();
-    heals(&connect(config.deadline(PATIENCE)));
 }

@@ -6,13 +6,14 @@
 //! ```
 //!
 //! The verdict is 0 where the operation goes through, and the wait is then the delay; it is 1 where
-//! it does not.
+//! it does not; and it is 2 where it does not only because of leases, and then the wait is in
+//! microseconds always.
 
 use tidegate_core::{Decision, LeaseId, Limit, Operation, Span, SteppedBucket, Timestamp, Verdict};
 use tidegate_store::Charge;
 
-use super::capacity;
 use super::charge::HALF_BITS;
+use super::{REPEATS_MAX, capacity};
 
 /// What the script says to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,41 +26,64 @@ pub(crate) enum Reply {
     Foreign,
 }
 
-/// Reads a reply and appends its decisions; `None` for bytes that are no reply to these charges.
+/// Reads a reply and appends the decisions of one round, counted from 0; `None` for bytes that are no
+/// reply to these charges. The last round that it has stands for all that follow it.
 pub(crate) fn read_reply(
     bytes: &[u8],
     charges: &[Charge<'_>],
+    round: u16,
     decisions: &mut Vec<Decision>,
 ) -> Option<Reply> {
     let mut reader = Reader(bytes);
-    let status = reader.number(1)?;
-    let now = Timestamp::from_micros(reader.number(7)?);
-    let reply = match status {
-        0 => {
-            let foreign_keys = reader.number(2)? as u16;
-            for charge in charges {
-                decisions.push(reader.decision(charge, now)?);
-            }
-            Reply::Decided { now, foreign_keys }
+    let reply = reader.head()?;
+    if let Reply::Decided { now, .. } = reply {
+        reader.skip_to(round, charges.iter().map(|charge| answer_bytes(charge.limit)).sum())?;
+        for charge in charges {
+            decisions.push(reader.decision(charge, now)?);
         }
-        1 => Reply::AskAround { now },
-        2 => {
-            reader.number(1)?;
-            Reply::Foreign
-        }
-        _ => return None,
-    };
-    reader.0.is_empty().then_some(reply)
+    }
+    reader.is_empty().then_some(reply)
 }
 
 /// What has not been read yet.
-struct Reader<'a>(&'a [u8]);
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl Reader<'_> {
-    fn number(&mut self, bytes: usize) -> Option<u64> {
+    /// What the script says before the answers.
+    pub(super) fn head(&mut self) -> Option<Reply> {
+        let status = self.number(1)?;
+        let now = Timestamp::from_micros(self.number(7)?);
+        match status {
+            0 => Some(Reply::Decided { now, foreign_keys: self.number(2)? as u16 }),
+            1 => Some(Reply::AskAround { now }),
+            2 => {
+                self.number(1)?;
+                Some(Reply::Foreign)
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn number(&mut self, bytes: usize) -> Option<u64> {
         let (head, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;
         Some(head.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
+    /// Leaves only the answers of one round, of so many bytes.
+    fn skip_to(&mut self, round: u16, bytes: usize) -> Option<()> {
+        // A request without limits has answers without bytes.
+        let Some(rounds) = self.0.len().checked_div(bytes) else { return Some(()) };
+        if !(1..=REPEATS_MAX.into()).contains(&rounds) || rounds * bytes != self.0.len() {
+            return None;
+        }
+        let start = usize::from(round).min(rounds - 1) * bytes;
+        self.0 = self.0.get(start..start + bytes)?;
+        Some(())
     }
 
     /// A number of ticks in two halves. The low one can be a tick too large, by rounding.
@@ -71,15 +95,19 @@ impl Reader<'_> {
         self.number(7).map(Span::from_micros)
     }
 
-    fn decision(&mut self, charge: &Charge<'_>, now: Timestamp) -> Option<Decision> {
-        let goes_through = self.number(1)? == 0;
+    pub(super) fn decision(&mut self, charge: &Charge<'_>, now: Timestamp) -> Option<Decision> {
+        let verdict = self.number(1)?;
+        let goes_through = verdict == 0;
         let (wait, remaining, reset_after) = match charge.limit {
             Limit::TokenBucket(_) | Limit::LeakyBucket(_) => {
                 let wait = Span::from_micros(self.ticks()?);
                 (wait, self.number(7)?, Span::from_micros(self.ticks()?))
             }
             Limit::SteppedBucket(limit) => {
-                let wait = until_step(limit, now, self.ticks()?);
+                let wait = match (verdict, self.ticks()?) {
+                    (2, micros) => Span::from_micros(micros),
+                    (_, steps) => until_step(limit, now, steps),
+                };
                 (wait, self.number(7)?, until_step(limit, now, self.ticks()?))
             }
             Limit::FixedWindow(_)
@@ -104,6 +132,18 @@ impl Reader<'_> {
     }
 }
 
+/// How long the answer of a limit is.
+const fn answer_bytes(limit: &Limit) -> usize {
+    match limit {
+        Limit::TokenBucket(_) | Limit::LeakyBucket(_) | Limit::SteppedBucket(_) => 26,
+        Limit::FixedWindow(_)
+        | Limit::SlidingWindow(_)
+        | Limit::SlidingSlots(_)
+        | Limit::SlidingLog(_) => 22,
+        Limit::Concurrency(_) => 31,
+    }
+}
+
 /// How long it is from `now` until so many steps have come; none takes no time.
 fn until_step(limit: &SteppedBucket, now: Timestamp, steps: u64) -> Span {
     if steps == 0 {
@@ -122,12 +162,16 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Option<(Reply, Vec<Decision>)> {
+        read_round(bytes, 0)
+    }
+
+    fn read_round(bytes: &[u8], round: u16) -> Option<(Reply, Vec<Decision>)> {
         let rate = Rate::new(1, Span::SECOND).unwrap();
         let limit = Limit::from(TokenBucket::new(rate, 5).unwrap());
         let operation = Operation::Take { cost: 1 };
         let charge = Charge { limit: &limit, key: Key::from_hash(1), operation };
         let mut decisions = Vec::new();
-        read_reply(bytes, &[charge], &mut decisions).map(|reply| (reply, decisions))
+        read_reply(bytes, &[charge], round, &mut decisions).map(|reply| (reply, decisions))
     }
 
     #[test]
@@ -145,8 +189,22 @@ mod tests {
     }
 
     #[test]
+    fn the_last_round_of_a_reply_stands_for_those_after_it() {
+        let mut bytes = vec![0; 10];
+        for left in [2, 1] {
+            bytes.extend([0; 16]);
+            bytes.push(left);
+            bytes.extend([0; 9]);
+        }
+        let left = |round| read_round(&bytes, round).expect("a reply").1[0].remaining;
+        assert_eq!([0, 1, 2, 255].map(left), [2, 1, 1, 1]);
+        bytes.push(0);
+        assert_eq!(read_round(&bytes, 0), None);
+    }
+
+    #[test]
     fn bytes_that_are_no_reply_are_told_apart_from_one() {
-        for bytes in [&[][..], &[0; 8], &[3; 8], &[0; 35], &[0; 37], &[1; 9], &[2; 8]] {
+        for bytes in [&[][..], &[0; 8], &[3; 8], &[0; 10], &[0; 35], &[0; 37], &[1; 9], &[2; 8]] {
             assert_eq!(read(bytes), None, "{bytes:?}");
         }
         assert!(read(&[0; 36]).is_some());

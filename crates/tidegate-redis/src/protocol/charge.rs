@@ -39,11 +39,16 @@ const PLACES_MAX: u64 = 1 << 53;
 /// which is an estimate where the server's clock decides.
 pub(crate) fn write_charge(charge: &Charge<'_>, hopeless: bool, now: Timestamp, out: &mut Vec<u8>) {
     let task = Task::of(charge, hopeless);
+    write_limit(charge.limit, task.code(), task, now, out);
+}
+
+/// The numbers of a limit, and of a task, behind the code of an operation.
+pub(super) fn write_limit(limit: &Limit, code: u64, task: Task, now: Timestamp, out: &mut Vec<u8>) {
     let begin = |kind: u64, out: &mut Vec<u8>| {
         write(out, 1, kind);
-        write(out, 1, task.code());
+        write(out, 1, code);
     };
-    match charge.limit {
+    match limit {
         Limit::TokenBucket(limit) => {
             begin(1, out);
             token_bucket(limit, task, out);

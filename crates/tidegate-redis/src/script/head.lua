@@ -1,9 +1,10 @@
--- Decides one resolved request, all or nothing, at one instant.
+-- Decides one resolved request, all or nothing, at one instant, or several equal ones, each as if it
+-- had come after the other.
 --
 -- KEYS     one key per limit, all in one slot
 -- ARGV     one charge per key: kind, operation, then the numbers of that kind; the first one comes
---          behind the frame: flags, margin, now
--- reply    a frame and one answer per charge, packed
+--          behind the frame: flags, margin, now, repeats
+-- reply    a frame and one answer per charge, packed, for each round
 --
 -- `protocol.rs` lists every field of the arguments and of the reply, `state.md` every byte of the
 -- states. All numbers on the wire are big-endian and unsigned.
@@ -26,7 +27,7 @@ local unpack, pack, byte, sub, floor = struct.unpack, struct.pack, string.byte, 
 local TAKE, PEEK, DEBIT, REFUND, RELEASE = 1, 2, 3, 4, 5
 local SKEW = 1000000
 
-local flags, margin, now = unpack('>BI4I7', ARGV[1])
+local flags, margin, now, repeats = unpack('>BI4I7I2', ARGV[1])
 if flags % 2 == 0 then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
@@ -36,15 +37,18 @@ local charges = #KEYS
 -- What was there, what is to be there (`false` for nothing), for how many milliseconds, the answers,
 -- and which takes fit by themselves.
 local old, new, lasts, answers, fits = {}, {}, {}, {}, {}
+-- Equal requests that came together are decided one after the other, a round for each; what was
+-- there before the first one, and the answers of the rounds that are over.
+local first, told, round = old, nil, 1
 local refused, reset, pass = false, 0, 1
 
 repeat
   for i = 1, charges do
-    local a, from = ARGV[i], i == 1 and 15 or 3
+    local a, from = ARGV[i], i == 1 and 17 or 3
     local kind, op = byte(a, from - 2, from - 1)
     local s
     if pass == 1 then
-      s = redis.pcall('GET', KEYS[i])
+      if round == 1 then s = redis.pcall('GET', KEYS[i]) else s = new[i] end
     else
       -- Another limit refuses, so a take that fits by itself only looks. All else stays as it is.
       s = old[i]
@@ -58,9 +62,3 @@ repeat
       end
       s = false
     end
-    -- Each branch sets these: whether the operation goes through, the answer, the state that
-    -- follows, and in how many microseconds that is full.
-    local allowed, answer, value, full_in = true, nil, false, 0
-
-    if kind == 0 then
-      answer = answers[i]

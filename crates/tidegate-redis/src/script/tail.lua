@@ -10,12 +10,26 @@
       answers[i], new[i], lasts[i] = answer, value, floor(full_in / 1000) + 1 + margin
     end
   end
-  pass = pass + 1
-until pass > 2 or not refused or charges == 1
+
+  if pass == 1 and refused and charges > 1 then
+    pass = 2
+  else
+    if round >= repeats then break end
+    -- A round that changes nothing is the last: those after it would say the same.
+    local changed = false
+    for i = 1, charges do
+      if new[i] ~= old[i] then changed = true end
+    end
+    if not changed then break end
+    if round == 1 then old, told = {}, {} end
+    told[round] = table.concat(answers)
+    refused, pass, round = false, 1, round + 1
+  end
+until false
 
 for i = 1, charges do
   -- A state that stays as it is keeps its expiry as well.
-  if new[i] ~= old[i] then
+  if new[i] ~= first[i] then
     if new[i] then
       redis.call('SET', KEYS[i], new[i], 'PX', lasts[i])
     else
@@ -23,4 +37,4 @@ for i = 1, charges do
     end
   end
 end
-return pack('>BI7I2', 0, now, reset) .. table.concat(answers)
+return pack('>BI7I2', 0, now, reset) .. (told and table.concat(told) or '') .. table.concat(answers)

@@ -29,6 +29,8 @@ pub struct Call {
     pub asks: Vec<(prop::sample::Index, Ask)>,
     /// Whether the changed limits are in force.
     pub changed: bool,
+    /// How many requests like this come together.
+    pub repeats: usize,
 }
 
 /// When a call comes, seen from the call before it.
@@ -86,11 +88,9 @@ pub fn history(subject: impl Strategy<Value = Subject>) -> impl Strategy<Value =
 
 fn call() -> impl Strategy<Value = Call> {
     let asks = prop::collection::vec((any::<prop::sample::Index>(), ask()), 1..=3);
-    (step(), asks, prop::bool::weighted(0.1)).prop_map(|(step, asks, changed)| Call {
-        step,
-        asks,
-        changed,
-    })
+    let repeats = prop_oneof![12 => Just(1), 3 => 2..6_usize, 1 => 6..40_usize];
+    (step(), asks, prop::bool::weighted(0.1), repeats)
+        .prop_map(|(step, asks, changed, repeats)| Call { step, asks, changed, repeats })
 }
 
 fn step() -> impl Strategy<Value = Step> {

@@ -1,0 +1,189 @@
+//! What is sent to a server, written down so that two calls can be told to be the same: those that are
+//! can be decided together.
+
+use redis::Cmd;
+use tidegate_core::{Key, Timestamp};
+use tidegate_store::Request;
+
+use crate::config::{RedisConfig, TimeSource};
+use crate::key::write_name;
+use crate::lease::book;
+use crate::protocol;
+
+/// A call of the script, or a command of the server itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Call {
+    /// How many of the arguments are keys, where it is the script that is called.
+    script_keys: Option<usize>,
+    /// Whether the server is told first that the keys are moving there.
+    asking: bool,
+    /// The arguments, each behind its length.
+    arguments: Vec<u8>,
+}
+
+/// Rare enough to be sent whole.
+const FORGET: &str = include_str!("forget.lua");
+
+/// How long the length of an argument is.
+const LENGTH_BYTES: usize = 4;
+
+impl Call {
+    /// The call of the script that decides a request, when the server's time is `around`.
+    pub(super) fn decision(config: &RedisConfig, request: &Request<'_>, around: Timestamp) -> Self {
+        let mut call = Self::script(request.charges.len());
+        for charge in request.charges {
+            call.add(|out| write_name(&config.prefix, charge.key, out));
+        }
+        let frame = |out: &mut Vec<u8>| {
+            protocol::write_frame(config.time, config.foreign_state, request.now, out);
+        };
+        let hopeless = request.charges.len() > 1 && protocol::is_hopeless(request);
+        for (index, charge) in request.charges.iter().enumerate() {
+            call.add(|out| {
+                if index == 0 {
+                    frame(out);
+                }
+                protocol::write_charge(charge, hopeless, around, out);
+            });
+        }
+        if request.charges.is_empty() {
+            call.add(frame);
+        }
+        call
+    }
+
+    /// The call of the script that answers a request for a lease, when the server's time is `around`.
+    pub(super) fn lease(
+        config: &RedisConfig,
+        lease: &book::Call,
+        now: Timestamp,
+        around: Timestamp,
+    ) -> Self {
+        let mut call = Self::script(1);
+        call.add(|out| write_name(&config.prefix, lease.key, out));
+        call.add(|out| {
+            protocol::write_frame(config.time, config.foreign_state, now, out);
+            protocol::write_ask(&lease.limit, &lease.ask, around, out);
+        });
+        call
+    }
+
+    /// The command that forgets a key, except for what is leased of it.
+    pub(super) fn forget(config: &RedisConfig, key: Key) -> Self {
+        let mut name = Vec::new();
+        write_name(&config.prefix, key, &mut name);
+        let by_server = match config.time {
+            TimeSource::Server => b"1",
+            TimeSource::Request => b"0",
+        };
+        Self::eval(FORGET, &[name], &[by_server.to_vec()])
+    }
+
+    /// The command that runs another script than ours.
+    pub(crate) fn eval(script: &str, keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> Self {
+        let mut call = Self { script_keys: None, asking: false, arguments: Vec::new() };
+        call.add(|out| out.extend(b"EVAL"));
+        call.add(|out| out.extend(script.as_bytes()));
+        call.add(|out| out.extend(keys.len().to_string().as_bytes()));
+        for argument in keys.iter().chain(arguments) {
+            call.add(|out| out.extend(argument));
+        }
+        call
+    }
+
+    /// A call of the script, with so many keys for its first arguments.
+    pub(crate) fn script(keys: usize) -> Self {
+        let arguments = Vec::with_capacity(128 * keys.max(1));
+        Self { script_keys: Some(keys), asking: false, arguments }
+    }
+
+    /// The same, with or without the server being told first that the keys are moving there.
+    pub(super) fn asking(self, asking: bool) -> Self {
+        Self { asking, ..self }
+    }
+
+    pub(super) fn is_asking(&self) -> bool {
+        self.asking
+    }
+
+    /// Adds the argument that `write` appends.
+    pub(crate) fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.arguments.len();
+        self.arguments.extend([0; LENGTH_BYTES]);
+        write(&mut self.arguments);
+        let length = self.arguments.len() - start - LENGTH_BYTES;
+        self.arguments[start..start + LENGTH_BYTES].copy_from_slice(&(length as u32).to_be_bytes());
+    }
+
+    /// Whether it is the script that is called.
+    pub(super) fn is_script(&self) -> bool {
+        self.script_keys.is_some()
+    }
+
+    /// The command, with the script under the name that the server has for it, for so many requests.
+    pub(super) fn command(&self, script: &str, repeats: u16) -> Cmd {
+        let mut command =
+            Cmd::with_capacity(4 + self.arguments.len() / 32, 64 + self.arguments.len());
+        if let Some(keys) = self.script_keys {
+            command.arg("EVALSHA").arg(script).arg(keys);
+        }
+        let (mut rest, mut index) = (&self.arguments[..], 0);
+        while let Some((length, behind)) = rest.split_first_chunk::<LENGTH_BYTES>() {
+            let (argument, behind) = behind.split_at(u32::from_be_bytes(*length) as usize);
+            if repeats > 1 && self.script_keys == Some(index) {
+                let mut framed = argument.to_vec();
+                protocol::write_repeats(repeats, &mut framed);
+                command.arg(framed);
+            } else {
+                command.arg(argument);
+            }
+            (rest, index) = (behind, index + 1);
+        }
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Arg;
+    use tidegate_core::{Limit, Operation, Rate, Span, TokenBucket};
+    use tidegate_store::Charge;
+
+    use super::*;
+
+    fn call(hash: u128, cost: u64) -> Call {
+        let config = RedisConfig::new("redis://127.0.0.1:1").unwrap();
+        let rate = Rate::new(1, Span::SECOND).unwrap();
+        let limit = Limit::from(TokenBucket::new(rate, 5).unwrap());
+        let operation = Operation::Take { cost };
+        let charges = [Charge { limit: &limit, key: Key::from_hash(hash), operation }];
+        let now = Timestamp::from_micros(u64::try_from(hash).unwrap());
+        Call::decision(&config, &Request { now, charges: &charges }, now)
+    }
+
+    #[test]
+    fn calls_are_the_same_where_key_limit_and_cost_are_whenever_they_come() {
+        assert_eq!(call(1, 1), call(1, 1));
+        assert_ne!(call(1, 1), call(2, 1));
+        assert_ne!(call(1, 1), call(1, 2));
+    }
+
+    #[test]
+    fn only_the_number_of_repeats_differs_between_one_and_many() {
+        let bytes = |repeats| -> Vec<Vec<u8>> {
+            let command = call(1, 1).command("name", repeats);
+            command
+                .args_iter()
+                .map(|argument| match argument {
+                    Arg::Simple(bytes) => bytes.to_vec(),
+                    _ => panic!("an argument of its own kind"),
+                })
+                .collect()
+        };
+        let (one, many) = (bytes(1), bytes(0x101 - 1));
+        assert_eq!(one.len(), 5);
+        assert_eq!(one[..4], many[..4]);
+        assert_eq!((&one[4][12..14], &many[4][12..14]), (&[0, 1][..], &[1, 0][..]));
+        assert_eq!((&one[4][..12], &one[4][14..]), (&many[4][..12], &many[4][14..]));
+    }
+}

@@ -1,0 +1,114 @@
+//! A ticket: how one call waits for its answer, and knows whether the server was asked.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use parking_lot::Mutex;
+use redis::Value;
+use tidegate_store::StoreError;
+use tokio::time::{Instant, timeout_at};
+
+use super::Failure;
+
+/// The reply to a call.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    /// What the server said to this call and to those that are the same.
+    pub(crate) value: Arc<Value>,
+    /// Which of them this is, counted from 0.
+    pub(crate) round: u16,
+}
+
+/// The waiting place of one call, which it shares with whoever answers.
+#[derive(Debug)]
+pub(super) struct Ticket(Mutex<State>);
+
+#[derive(Debug)]
+enum State {
+    Queued(Option<Waker>),
+    /// The server may have been asked.
+    Sent(Option<Waker>),
+    Answered(Result<Reply, Failure>),
+    /// Nobody waits any more.
+    Abandoned,
+}
+
+impl Ticket {
+    /// A place to wait, for who asks, and the same for who answers.
+    pub(super) fn issue() -> (Waiting, Arc<Self>) {
+        let ticket = Arc::new(Self(Mutex::new(State::Queued(None))));
+        (Waiting(Arc::clone(&ticket)), ticket)
+    }
+
+    /// Says that the call is about to be sent; `false` where nobody waits for it any more.
+    pub(super) fn send(&self) -> bool {
+        let mut state = self.0.lock();
+        match &mut *state {
+            State::Queued(waker) => {
+                *state = State::Sent(waker.take());
+                true
+            }
+            State::Sent(_) | State::Answered(_) => true,
+            State::Abandoned => false,
+        }
+    }
+
+    /// Whether nobody waits any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        matches!(*self.0.lock(), State::Abandoned)
+    }
+
+    /// Answers, and wakes who waits.
+    pub(super) fn settle(&self, answer: Result<Reply, Failure>) {
+        let mut state = self.0.lock();
+        let waker = match &mut *state {
+            State::Queued(waker) | State::Sent(waker) => waker.take(),
+            State::Answered(_) | State::Abandoned => return,
+        };
+        *state = State::Answered(answer);
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Gives up waiting, and says what that means.
+    fn abandon(&self) -> StoreError {
+        match std::mem::replace(&mut *self.0.lock(), State::Abandoned) {
+            State::Queued(_) => StoreError::Unreachable,
+            State::Sent(_) | State::Answered(_) | State::Abandoned => StoreError::NoAnswer,
+        }
+    }
+}
+
+/// Who waits. A caller that goes away takes back what has not been sent.
+pub(super) struct Waiting(Arc<Ticket>);
+
+impl Waiting {
+    /// Waits for the answer, or says what it means that there is none by the deadline. What has not
+    /// been sent by then never is.
+    pub(super) async fn answer(
+        self,
+        deadline: Instant,
+    ) -> Result<Result<Reply, Failure>, StoreError> {
+        let answered = poll_fn(|context| {
+            let mut state = self.0.0.lock();
+            if let State::Queued(waker) | State::Sent(waker) = &mut *state {
+                *waker = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            match std::mem::replace(&mut *state, State::Abandoned) {
+                State::Answered(answer) => Poll::Ready(answer),
+                State::Queued(_) | State::Sent(_) | State::Abandoned => Poll::Pending,
+            }
+        });
+        timeout_at(deadline, answered).await.map_err(|_| self.0.abandon())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}

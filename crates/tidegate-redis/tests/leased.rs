@@ -1,0 +1,308 @@
+//! Leases on real servers: nodes that share a limit, never over and nearly nothing left.
+//!
+//! `TIDEGATE_ROUNDS` sets how many rounds the tests of many callers run.
+#![allow(clippy::unwrap_used, reason = "a test whose numbers are wrong is to fail")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use support::{Kind, PATIENCE, Server, block_on};
+use tidegate_core::fixed_window::Windows;
+use tidegate_core::{
+    Consistency, FixedWindow, Key, Limit, OnStoreFailure, Operation, Rate, SlidingLog, Span, Terms,
+    Timestamp, TokenBucket,
+};
+use tidegate_redis::lease::book::Call;
+use tidegate_redis::lease::{Ask, Holder, Intent};
+use tidegate_redis::{RedisStore, Shared, TimeSource};
+use tidegate_store::{Charge, Request, Settled, Source};
+use tokio::time::Instant;
+
+const ROUNDS: usize = 12;
+
+/// Each with its own part of the callers.
+const NODES: usize = 3;
+const CALLERS: usize = 200;
+
+#[test]
+fn of_200_callers_on_three_nodes_50_pass_strictly_and_45_to_50_with_leases() {
+    let server = Server::start(Kind::Redis);
+    let rounds = std::env::var("TIDEGATE_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap());
+    let hour = Span::HOUR;
+    let limits: [Limit; 3] = [
+        FixedWindow::new(50, Windows::Clock(hour)).unwrap().into(),
+        TokenBucket::new(Rate::new(50, hour).unwrap(), 50).unwrap().into(),
+        SlidingLog::new(Rate::new(50, hour).unwrap()).unwrap().into(),
+    ];
+    block_on(async {
+        let nodes = nodes(&server, NODES).await;
+        let mut fewest = u64::MAX;
+        for round in 0..rounds {
+            let limit = Arc::new(limits[round % limits.len()].clone());
+            let strict = admitted(&nodes, &limit, Consistency::Strict).await;
+            assert_eq!(strict, 50, "round {round}: {limit:?}");
+            let leased = admitted(&nodes, &limit, Consistency::Leased).await;
+            assert!((45..=50).contains(&leased), "round {round}: {leased} of {limit:?}");
+            fewest = fewest.min(leased);
+        }
+        println!("{rounds} rounds; at least {fewest} with leases");
+        for node in &nodes {
+            node.close().await;
+        }
+    });
+}
+
+/// All callers at once, each on one of the nodes, on a key that nobody has had.
+async fn admitted(nodes: &[Arc<Shared>], limit: &Arc<Limit>, consistency: Consistency) -> u64 {
+    let key = fresh_key();
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|caller| {
+            let (node, limit) = (Arc::clone(&nodes[caller % nodes.len()]), Arc::clone(limit));
+            tokio::spawn(async move { take(&node, &limit, key, consistency).await })
+        })
+        .collect();
+    let mut admitted = 0;
+    for caller in callers {
+        let settled = caller.await.unwrap();
+        assert_ne!(settled.source, Source::Fallback);
+        admitted += u64::from(settled.decision.is_allowed());
+    }
+    admitted
+}
+
+#[test]
+fn a_hot_key_is_spent_from_leases_with_fewer_than_200_calls_a_second() {
+    let server = Server::start(Kind::Valkey);
+    let limit =
+        Limit::from(TokenBucket::new(Rate::new(200_000, Span::SECOND).unwrap(), 200_000).unwrap());
+    block_on(async {
+        let nodes = nodes(&server, 2).await;
+        let key = fresh_key();
+        let calls = |node: &Shared| node.stats().groups[0].store.script_calls;
+        for node in &nodes {
+            for _ in 0..50 {
+                take(node, &limit, key, Consistency::Leased).await;
+            }
+        }
+        let before: Vec<u64> = nodes.iter().map(|node| calls(node)).collect();
+        let (began, mut leased) = (Instant::now(), 0);
+        while began.elapsed().as_millis() < 1_000 {
+            for node in &nodes {
+                for _ in 0..100 {
+                    let settled = take(node, &limit, key, Consistency::Leased).await;
+                    leased += u64::from(settled.source == Source::Lease);
+                }
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        let millis = began.elapsed().as_millis() as u64;
+        for (node, before) in nodes.iter().zip(before) {
+            let per_second = (calls(node) - before) * 1_000 / millis;
+            println!("{leased} from leases in {millis} ms, {per_second} calls a second");
+            assert!(per_second < 200, "{per_second}");
+        }
+        assert!(leased > 1_000, "{leased}");
+        for node in &nodes {
+            node.close().await;
+        }
+    });
+}
+
+#[test]
+fn what_a_node_has_not_used_comes_back_when_it_closes() {
+    let server = Server::start(Kind::Redis);
+    let limit = Limit::from(FixedWindow::new(100_000, Windows::Clock(Span::DAY)).unwrap());
+    block_on(async {
+        let nodes = nodes(&server, 2).await;
+        let key = fresh_key();
+        let mut taken = 0;
+        for _ in 0..500 {
+            for node in &nodes {
+                let settled = take(node, &limit, key, Consistency::Leased).await;
+                assert!(settled.decision.is_allowed());
+                taken += u64::from(settled.decision.is_allowed());
+            }
+        }
+        nodes[0].close().await;
+        nodes[1].close().await;
+        let other = self::nodes(&server, 1).await;
+        let looked = ask(&other[0], &limit, key, Operation::Peek { cost: 1 }, Consistency::Strict);
+        assert_eq!(looked.await.decision.remaining, 100_000 - taken);
+    });
+}
+
+#[test]
+fn what_a_node_held_when_it_died_is_charged_and_nothing_is_over() {
+    let server = Server::start(Kind::Redis);
+    let limit = Limit::from(FixedWindow::new(1_000, Windows::Clock(Span::DAY)).unwrap());
+    block_on(async {
+        let key = fresh_key();
+        let mut taken = 0;
+        let dead = nodes(&server, 1).await;
+        for _ in 0..300 {
+            let settled = take(&dead[0], &limit, key, Consistency::Leased).await;
+            taken += u64::from(settled.decision.is_allowed());
+        }
+        drop(dead);
+        let heir = nodes(&server, 1).await;
+        let began = Instant::now();
+        loop {
+            let settled = take(&heir[0], &limit, key, Consistency::Leased).await;
+            taken += u64::from(settled.decision.is_allowed());
+            let over_for_the_day =
+                settled.decision.retry_after().is_some_and(|wait| wait > Span::from_secs(2));
+            if over_for_the_day {
+                break;
+            }
+            assert!(began.elapsed() < PATIENCE, "{settled:?}");
+            if !settled.decision.is_allowed() {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        }
+        println!("{taken} of 1000");
+        assert!(taken <= 1_000, "{taken}");
+        assert!(taken >= 500, "{taken}");
+    });
+}
+
+#[test]
+fn refunds_of_leased_takes_come_back_whether_the_store_knows_of_them_or_not() {
+    let server = Server::start(Kind::Redis);
+    let limit = Limit::from(TokenBucket::new(Rate::new(1, Span::DAY).unwrap(), 1_000).unwrap());
+    block_on(async {
+        let nodes = nodes(&server, 1).await;
+        let (node, key) = (&nodes[0], fresh_key());
+        let (mut kept, mut at_once) = (0, 0);
+        for number in 0..400 {
+            let taken = take(node, &limit, key, Consistency::Leased).await;
+            assert!(taken.decision.is_allowed());
+            if number % 2 == 0 {
+                kept += 1;
+                continue;
+            }
+            tokio::time::sleep(std::time::Duration::from_micros(100)).await;
+            let back = Operation::Refund { cost: 1, taken_at: taken.at };
+            let settled = ask(node, &limit, key, back, Consistency::Leased).await;
+            at_once += u64::from(settled.source == Source::Lease);
+        }
+        node.close().await;
+        let other = self::nodes(&server, 1).await;
+        let looked = ask(&other[0], &limit, key, Operation::Peek { cost: 1 }, Consistency::Strict);
+        assert_eq!(looked.await.decision.remaining, 1_000 - kept);
+        println!("{at_once} of 200 without the store");
+        assert!(at_once > 0);
+    });
+}
+
+#[test]
+fn a_refusal_by_the_store_is_the_stores_and_cached_when_it_is_told_again() {
+    let server = Server::start(Kind::Redis);
+    let limit = Limit::from(FixedWindow::new(20, Windows::Clock(Span::DAY)).unwrap());
+    block_on(async {
+        let nodes = nodes(&server, 1).await;
+        let key = fresh_key();
+        let mut refusals = Vec::new();
+        while refusals.len() < 2 {
+            let settled = take(&nodes[0], &limit, key, Consistency::Leased).await;
+            let wait = settled.decision.retry_after();
+            if wait.is_some_and(|wait| wait > Span::MINUTE) {
+                refusals.push(settled.source);
+            }
+        }
+        assert_eq!(refusals, [Source::Store, Source::CachedDeny]);
+    });
+}
+
+#[test]
+fn a_reset_keeps_what_others_hold() {
+    let server = Server::start(Kind::Redis);
+    let limit = Limit::from(FixedWindow::new(100, Windows::Clock(Span::DAY)).unwrap());
+    block_on(async {
+        // The time is that of the requests, so that nothing expires unseen.
+        let config = server.config().time(TimeSource::Request);
+        let store = RedisStore::connect(config.clone()).await.unwrap();
+        let node = Shared::connect(config).await.unwrap();
+        let key = fresh_key();
+        let holder = Holder { node: 9, epoch: 1 };
+        let (intent, need) = (Intent::Open, 50);
+        let ask = Ask { holder, sequence: 1, intent, spent: 0, need, waiting: 50, want: 50 };
+        let call = Call { key, limit: limit.clone(), ask };
+        let told = store.lease(&[call], now(), PATIENCE).await.pop().unwrap().unwrap();
+        assert_eq!(told.granted, 50);
+        let strict =
+            |cost| self::ask(&node, &limit, key, Operation::Take { cost }, Consistency::Strict);
+        assert!(strict(40).await.decision.is_allowed());
+        node.forget(&[(key, terms(Consistency::Leased))]).await.unwrap();
+        assert!(!strict(100).await.decision.is_allowed(), "50 of them are another's");
+        let passed = strict(50).await.decision;
+        assert!(passed.is_allowed(), "{passed:?}");
+    });
+}
+
+#[test]
+fn a_reset_gives_all_back_that_this_node_holds() {
+    let server = Server::start(Kind::Redis);
+    let limit = Limit::from(FixedWindow::new(1_000, Windows::Clock(Span::DAY)).unwrap());
+    block_on(async {
+        let nodes = nodes(&server, 2).await;
+        let key = fresh_key();
+        for _ in 0..300 {
+            assert!(take(&nodes[0], &limit, key, Consistency::Leased).await.decision.is_allowed());
+        }
+        nodes[0].forget(&[(key, terms(Consistency::Leased))]).await.unwrap();
+        let began = Instant::now();
+        loop {
+            let look = Operation::Peek { cost: 1 };
+            let looked = ask(&nodes[1], &limit, key, look, Consistency::Strict).await;
+            if looked.decision.remaining == 1_000 {
+                break;
+            }
+            assert!(began.elapsed() < PATIENCE, "{looked:?}");
+        }
+    });
+}
+
+async fn nodes(server: &Server, count: usize) -> Vec<Arc<Shared>> {
+    let mut nodes = Vec::new();
+    for _ in 0..count {
+        nodes.push(Arc::new(Shared::connect(server.config()).await.unwrap()));
+    }
+    nodes
+}
+
+async fn take(node: &Shared, limit: &Limit, key: Key, consistency: Consistency) -> Settled {
+    ask(node, limit, key, Operation::Take { cost: 1 }, consistency).await
+}
+
+async fn ask(
+    node: &Shared,
+    limit: &Limit,
+    key: Key,
+    operation: Operation,
+    consistency: Consistency,
+) -> Settled {
+    let terms = terms(consistency);
+    let charges = [Charge { limit, key, operation }];
+    let mut settled = Vec::new();
+    node.decide(&Request { now: now(), charges: &charges }, &[terms], &mut settled).await.unwrap();
+    settled[0]
+}
+
+fn terms(consistency: Consistency) -> Terms {
+    Terms { consistency, on_failure: OnStoreFailure::Deny, group: None }
+}
+
+/// A clock of this process, which runs as time does.
+fn now() -> Timestamp {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let start = START.get_or_init(Instant::now);
+    Timestamp::from_micros(1_790_553_600_000_000 + start.elapsed().as_micros() as u64)
+}
+
+fn fresh_key() -> Key {
+    static KEYS: AtomicU64 = AtomicU64::new(1);
+    let number = KEYS.fetch_add(1, Ordering::Relaxed);
+    Key::from_hash(u128::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835))
+}

@@ -1,0 +1,437 @@
+//! The world: events in the order of their times.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use tidegate_core::{Decision, Operation, Timestamp};
+use tidegate_redis::lease::book::{Call, Outcome};
+use tidegate_redis::lease::{Ask, Intent, Told};
+
+use super::Random;
+use super::node::{KEY, Node};
+use super::plan::{Mistake, Plan};
+use crate::leasing::model::Leased;
+
+/// How long a request waits for a lease, and how long a node waits for an answer.
+const DEADLINE: u64 = 10_000;
+const ANSWER_DEADLINE: u64 = 40_000;
+
+const TICK: u64 = tidegate_redis::lease::book::TICK.as_micros();
+const SAMPLE: u64 = 10_000;
+const CHANCE: u64 = 50_000;
+
+/// How long the world goes on after the last request.
+const QUIET: u64 = 3_000_000;
+
+/// For how long a node may be refused while others hold what they do not use.
+const HUNGER_MAX: u64 = 1_000_000;
+
+/// What has come of a world.
+#[derive(Debug, Default)]
+pub struct History {
+    /// What was really admitted: when, and how much.
+    pub admitted: Vec<(u64, u64)>,
+    /// When the store lost something, and how much can be admitted beyond the limit for it.
+    pub failovers: Vec<(u64, u64)>,
+    pub refused: u64,
+    pub unanswered: u64,
+    /// Requests to the store for leases, and strict ones, by node.
+    pub calls: Vec<u64>,
+    pub strict: Vec<u64>,
+    pub by_node: Vec<u64>,
+    /// A node that was refused for too long, if there is one.
+    pub starved: Option<String>,
+    /// What is leased and what is at hand when all is quiet, and what the store has left.
+    pub occupied_at_end: u64,
+    pub at_hand_at_end: u64,
+    pub end: u64,
+    pub remaining_at_end: u64,
+    /// When the first and the last node heard of other numbers.
+    pub reloaded: Option<(u64, u64)>,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Arrive,
+    Tick,
+    Ask(Call),
+    Told(Ask, Told),
+    Lost(Ask),
+    WaitOver,
+    Take(u64),
+    Restart,
+    Reload,
+    Sample,
+    Chance,
+}
+
+/// Events that belong to no node.
+const NOBODY: usize = usize::MAX;
+
+struct World<'a> {
+    plan: &'a Plan,
+    random: Random,
+    now: u64,
+    store: Leased,
+    nodes: Vec<Node>,
+    queue: BinaryHeap<Reverse<(u64, u64)>>,
+    events: BTreeMap<u64, (usize, u32, Event)>,
+    count: u64,
+    /// What the store was at some times, to fall back to.
+    snapshots: Vec<(u64, Leased)>,
+    /// Nodes that have something that they do not use, and since when.
+    unused: BTreeMap<u64, u64>,
+    history: History,
+}
+
+/// Runs a world to its end.
+pub fn run(plan: &Plan) -> History {
+    let mut random = Random::new(plan.seed ^ 0x5EED);
+    let nodes: Vec<Node> = (0..plan.nodes).map(|n| Node::new(n, plan, &mut random)).collect();
+    let store = Leased { fault: plan.fault, ..Leased::default() };
+    let mut world = World {
+        plan,
+        random,
+        now: plan.start,
+        store,
+        nodes,
+        queue: BinaryHeap::new(),
+        events: BTreeMap::new(),
+        count: 0,
+        snapshots: Vec::new(),
+        unused: BTreeMap::new(),
+        history: History { strict: vec![0; plan.nodes], ..History::default() },
+    };
+    world.begin();
+    while world.step() {}
+    world.finish()
+}
+
+impl World<'_> {
+    fn begin(&mut self) {
+        for number in 0..self.nodes.len() {
+            self.start_node(number);
+            if let Some((at, _)) = self.plan.reload {
+                let at = at + self.random.between(0, 200_000);
+                let (first, last) = self.history.reloaded.unwrap_or((at, at));
+                self.history.reloaded = Some((first.min(at), last.max(at)));
+                self.push(at, number, 0, Event::Reload);
+            }
+        }
+        self.push(self.now, NOBODY, 0, Event::Sample);
+        self.push(self.now + CHANCE, NOBODY, 0, Event::Chance);
+    }
+
+    fn start_node(&mut self, number: usize) {
+        let life = self.nodes[number].life;
+        let first = self.now + self.random.between(0, 50_000);
+        self.push(first, number, life, Event::Arrive);
+        let tick = self.now + self.random.between(1, TICK);
+        self.push(tick, number, life, Event::Tick);
+    }
+
+    fn push(&mut self, at: u64, node: usize, life: u32, event: Event) {
+        self.count += 1;
+        self.queue.push(Reverse((at, self.count)));
+        self.events.insert(self.count, (node, life, event));
+    }
+
+    fn end(&self) -> u64 {
+        self.plan.start + self.plan.length
+    }
+
+    fn step(&mut self) -> bool {
+        let Some(Reverse((at, count))) = self.queue.pop() else { return false };
+        let (node, life, event) = self.events.remove(&count).expect("an event for each number");
+        if at > self.end() + QUIET {
+            return false;
+        }
+        self.now = at;
+        match event {
+            Event::Ask(call) => self.asked(node, life, &call),
+            Event::Take(cost) => self.taken(node, life, cost),
+            Event::Sample => self.sample(),
+            Event::Chance => self.chance(),
+            Event::Reload => self.nodes[node].limit = self.plan.reload.clone().expect("others").1,
+            Event::Restart => {
+                if !self.nodes[node].alive {
+                    self.nodes[node].begin(self.plan, &mut self.random);
+                    self.start_node(node);
+                }
+            }
+            event => self.node_event(node, life, event),
+        }
+        true
+    }
+
+    fn node_event(&mut self, number: usize, life: u32, event: Event) {
+        let node = &mut self.nodes[number];
+        if node.life != life || !node.alive {
+            return;
+        }
+        if node.paused_until > self.now {
+            let until = node.paused_until;
+            self.push(until, number, life, event);
+            return;
+        }
+        let local = node.believed(self.now);
+        match event {
+            Event::Arrive => self.arrive(number),
+            Event::Tick => {
+                node.book.tick(local);
+                self.push(self.now + TICK, number, life, Event::Tick);
+                self.send(number);
+            }
+            Event::Told(ask, told) => {
+                let ask = match node.latest {
+                    Some(latest) if self.plan.mistake == Some(Mistake::AcceptsStale) => latest,
+                    _ => ask,
+                };
+                if self.plan.mistake == Some(Mistake::IgnoresDeadline) {
+                    node.frozen = Some(node.local(self.now));
+                }
+                node.book.answered(KEY, &ask, &told, local);
+                self.send(number);
+                self.wake(number);
+            }
+            Event::Lost(ask) => {
+                node.book.lost(KEY, &ask, local);
+                self.wake(number);
+            }
+            Event::WaitOver => {
+                let (before, now) = (node.waiters.len(), self.now);
+                node.waiters.retain(|(_, until)| *until > now);
+                self.history.unanswered += (before - node.waiters.len()) as u64;
+            }
+            _ => unreachable!("not a node's"),
+        }
+    }
+
+    /// A request comes to a node, and the next one is on its way.
+    fn arrive(&mut self, number: usize) {
+        if self.now >= self.end() {
+            return;
+        }
+        let per_second = self.plan.demand[number];
+        let node = &mut self.nodes[number];
+        if self.now >= node.phase_until {
+            node.busy = !self.plan.bursts || self.random.chance(600);
+            node.phase_until = self.now + self.random.between(50_000, 1_000_000);
+        }
+        let (busy, life) = (node.busy, node.life);
+        let gap = if busy { 2_000_000 / per_second } else { 20_000 };
+        let next = self.now + self.random.between(1, gap.max(1));
+        self.push(next, number, life, Event::Arrive);
+        if busy {
+            let cost = self.random.between(1, self.plan.cost_max);
+            self.attempt(number, cost, self.now + DEADLINE);
+        }
+    }
+
+    /// A request is decided, or waits.
+    fn attempt(&mut self, number: usize, cost: u64, until: u64) {
+        let node = &mut self.nodes[number];
+        let spend = node.book.spend(KEY, &node.limit, cost, node.believed(self.now));
+        match spend.outcome {
+            Outcome::Decided(decision) => self.decided(number, cost, &decision),
+            Outcome::Wait(_) => {
+                let life = node.life;
+                node.waiters.push((cost, until));
+                self.push(until, number, life, Event::WaitOver);
+            }
+            Outcome::Strict => {
+                self.history.strict[number] += 1;
+                let life = node.life;
+                if let Some(at) = self.delivery(number) {
+                    self.push(at, number, life, Event::Take(cost));
+                }
+            }
+        }
+        if spend.due {
+            self.send(number);
+        }
+    }
+
+    fn decided(&mut self, number: usize, cost: u64, decision: &Decision) {
+        let node = &mut self.nodes[number];
+        if decision.is_allowed() {
+            self.history.admitted.push((self.now, cost));
+            node.admitted += cost;
+            node.hungry_since = None;
+        } else {
+            self.history.refused += 1;
+            node.hungry_since.get_or_insert(self.now);
+        }
+    }
+
+    fn wake(&mut self, number: usize) {
+        for (cost, until) in std::mem::take(&mut self.nodes[number].waiters) {
+            if until > self.now {
+                self.attempt(number, cost, until);
+            } else {
+                self.history.unanswered += 1;
+            }
+        }
+    }
+
+    /// Sends what the book has to send.
+    fn send(&mut self, number: usize) {
+        let node = &mut self.nodes[number];
+        let life = node.life;
+        for mut call in node.book.collect(node.believed(self.now)) {
+            self.nodes[number].calls += 1;
+            self.nodes[number].latest = Some(call.ask);
+            if self.plan.mistake == Some(Mistake::SpendsTheReturned)
+                && call.ask.intent == Intent::Renew
+            {
+                call.ask.want = call.ask.waiting;
+            }
+            self.push(self.now + ANSWER_DEADLINE, number, life, Event::Lost(call.ask));
+            for _ in 0..self.copies() {
+                if let Some(at) = self.delivery(number) {
+                    self.push(at, number, life, Event::Ask(call.clone()));
+                }
+            }
+        }
+    }
+
+    const fn copies(&mut self) -> u64 {
+        if self.random.chance(self.plan.network.twice) { 2 } else { 1 }
+    }
+
+    /// When a message arrives, if it does.
+    fn delivery(&mut self, number: usize) -> Option<u64> {
+        let network = self.plan.network;
+        if self.random.chance(network.lost) || self.nodes[number].cut_until > self.now {
+            return None;
+        }
+        let most =
+            if self.random.chance(network.slow) { network.slow_max } else { network.delay_max };
+        Some(self.now + self.random.between(network.delay_min, most))
+    }
+
+    fn asked(&mut self, number: usize, life: u32, call: &Call) {
+        let told = self.store.ask(&call.limit, Timestamp::from_micros(self.now), &call.ask);
+        for _ in 0..self.copies() {
+            if let Some(at) = self.delivery(number) {
+                self.push(at, number, life, Event::Told(call.ask, told));
+            }
+        }
+    }
+
+    /// A strict take comes to the store, and counts as admitted there, whoever hears of it.
+    fn taken(&mut self, number: usize, life: u32, cost: u64) {
+        let limit = self.nodes[number].limit.clone();
+        let now = Timestamp::from_micros(self.now);
+        let decision = self.store.decide(&limit, now, Operation::Take { cost });
+        if decision.is_allowed() || self.nodes[number].life == life {
+            self.decided(number, cost, &decision);
+        }
+    }
+
+    fn sample(&mut self) {
+        if self.now < self.end() + QUIET {
+            self.push(self.now + SAMPLE, NOBODY, 0, Event::Sample);
+        }
+        if self.plan.failovers > 0 {
+            self.snapshots.push((self.now, self.store.clone()));
+            if self.snapshots.len() > 30 {
+                self.snapshots.remove(0);
+            }
+        }
+        self.look_for_hunger();
+    }
+
+    /// Looks for a node that has been refused for too long while another one, the same all the time, had
+    /// something that it did not use.
+    fn look_for_hunger(&mut self) {
+        let mut unused = BTreeMap::new();
+        for entry in &self.store.entries {
+            let id = entry.holder.node;
+            let owner = self.nodes.iter().find(|node| node.alive && node.id == id);
+            let rest = owner.map_or(u64::MAX, |node| node.book.at_hand(KEY));
+            if entry.expires_at.as_micros() > self.now && entry.occupied().min(rest) > 0 {
+                unused.insert(id, *self.unused.get(&id).unwrap_or(&self.now));
+            }
+        }
+        self.unused = unused;
+        for node in &mut self.nodes {
+            if !node.busy || node.paused_until.max(node.cut_until) > self.now {
+                node.hungry_since = None;
+            }
+            let others = self.unused.iter().filter(|(id, _)| **id != node.id);
+            let (Some(hungry), Some(since)) = (node.hungry_since, others.map(|(_, at)| *at).min())
+            else {
+                continue;
+            };
+            let since = hungry.max(since);
+            if self.now - since > HUNGER_MAX && self.history.starved.is_none() {
+                let text = format!("node {} from {since} to {}", node.number, self.now);
+                self.history.starved = Some(text);
+            }
+        }
+    }
+
+    fn chance(&mut self) {
+        if self.now >= self.end() {
+            return;
+        }
+        self.push(self.now + CHANCE, NOBODY, 0, Event::Chance);
+        for number in 0..self.nodes.len() {
+            if self.random.chance(self.plan.crashes) && self.nodes[number].alive {
+                self.crash(number);
+            }
+            if self.random.chance(self.plan.pauses) {
+                self.nodes[number].paused_until = self.now + self.random.between(1_000, 2_000_000);
+            }
+            if self.random.chance(self.plan.cuts) {
+                self.nodes[number].cut_until = self.now + self.random.between(50_000, 1_500_000);
+            }
+        }
+        if self.random.chance(self.plan.failovers) {
+            self.fail_over();
+        }
+    }
+
+    /// A node dies, one time in three after it has given back what it has.
+    fn crash(&mut self, number: usize) {
+        if self.random.chance(333) {
+            self.nodes[number].book.close();
+            self.send(number);
+        }
+        self.nodes[number].alive = false;
+        self.nodes[number].waiters.clear();
+        self.nodes[number].hungry_since = None;
+        let at = self.now + self.random.between(1_000, 1_500_000);
+        self.push(at, number, 0, Event::Restart);
+    }
+
+    /// The store becomes what it was a moment ago, or empty.
+    fn fail_over(&mut self) {
+        let lag = self.random.between(0, 200_000);
+        let empty = self.random.chance(100);
+        let kept = self.snapshots.iter().rev().find(|(at, _)| *at + lag <= self.now);
+        let before = match kept {
+            Some((_, store)) if !empty => store.clone(),
+            _ => Leased { fault: self.plan.fault, ..Leased::default() },
+        };
+        let lost = self.store.charged - before.charged + self.store.occupied();
+        self.history.failovers.push((self.now, lost));
+        self.store = before;
+        self.snapshots.clear();
+    }
+
+    fn finish(mut self) -> History {
+        let now = Timestamp::from_micros(self.end() + QUIET);
+        let limit = self.nodes[0].limit.clone();
+        let looked = self.store.decide(&limit, now, Operation::Peek { cost: 0 });
+        self.history.remaining_at_end = looked.remaining;
+        self.history.occupied_at_end = self.store.occupied();
+        let held = self.nodes.iter().filter(|node| node.alive);
+        self.history.at_hand_at_end = held.map(|node| node.book.at_hand(KEY)).sum();
+        self.history.end = self.end() + QUIET;
+        self.history.calls = self.nodes.iter().map(|node| node.calls).collect();
+        self.history.by_node = self.nodes.iter().map(|node| node.admitted).collect();
+        self.history
+    }
+}
