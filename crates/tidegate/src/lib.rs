@@ -84,15 +84,19 @@ pub use keyed::Keyed;
 pub use limiter::Limiter;
 pub use permit::{OwnedPermit, Permit};
 pub use pressure::{HostPressure, PressureSignal};
+#[cfg(feature = "redis")]
+pub use rules::Place;
 pub use rules::{
     Call, CheckError, Checker, RuleDecision, RuleLimiter, RuleLimiterBuilder, RulesError,
 };
 pub use secret::Restored;
 pub use tidegate_core as core;
-pub use tidegate_core::{LeaseId, Limit, Span, Timestamp};
+pub use tidegate_core::{Consistency, LeaseId, Limit, OnStoreFailure, Span, Timestamp};
+#[cfg(feature = "redis")]
+pub use tidegate_redis as redis;
 pub use tidegate_rules::{Attribute, ParseLimitError, RuleSet};
 pub use tidegate_store::snapshot::SnapshotError;
-pub use tidegate_store::{Charge, Stats};
+pub use tidegate_store::{Charge, Settled, Source, Stats, StoreError};
 
 /// The examples of the README, compiled and run with the others.
 #[cfg(doctest)]

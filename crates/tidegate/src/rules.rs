@@ -1,17 +1,31 @@
 //! A limiter by rules: attributes in, one decision over all limits of all rules that match.
 
+#[cfg(feature = "redis")]
+mod awaited;
+mod backing;
 mod builder;
+mod calls;
 mod carry;
+mod decide;
 mod decision;
 pub mod descriptors;
+mod ending;
 mod given;
+mod in_order;
 mod leases;
 mod limiter;
 pub mod per_unit;
+#[cfg(feature = "redis")]
+mod place;
+mod sharing;
 
+pub use backing::Backing;
 pub use builder::{RuleLimiterBuilder, RulesError};
 pub use decision::{LimitDecision, Reason, RuleDecision};
 pub use descriptors::{DescriptorCall, DescriptorStatus, DescriptorsDecision, Hits};
 pub use leases::Held;
 pub use limiter::{Call, CheckError, Checker, RuleLimiter};
 pub use per_unit::{PerUnit, Unit};
+#[cfg(feature = "redis")]
+pub use place::Place;
+pub use sharing::{GroupRanges, GroupRangesError, StrictInstead};

@@ -1,5 +1,8 @@
 //! What was spent under a bucket is carried over to one with other numbers, key by key, as keys come
 //! up: after a reload, and from one tier to another. Until it comes up, a key goes on at the old rate.
+//!
+//! That is in memory alone. In a store that nodes share nothing is carried over, since a node that has been
+//! told of changed rules would give back what another that has not still counts.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -18,7 +21,7 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    /// Moves what is left under the limits before to the key of this charge.
+    /// Moves what is left under the limits before to the key of this charge, in memory.
     #[inline]
     pub(super) fn carry(
         &self,

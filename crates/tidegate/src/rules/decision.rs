@@ -9,7 +9,9 @@ use tidegate_core::{self as core, Key, LeaseId, Limit, Span, Timestamp, Verdict}
 use tidegate_rules::compile::{CompiledLimit, CompiledRules, DomainId, Role, RuleId};
 use tidegate_rules::resolve::{Plan, Planned, Refusal};
 use tidegate_rules::rule::Rule;
+use tidegate_store::Source;
 
+use super::backing::DecidedBy;
 use crate::decision::severity;
 
 /// Whether a call may pass, and what its *binding* limit says: the one that denies it for longest,
@@ -28,6 +30,10 @@ pub struct RuleDecision {
     pub(super) outcome: Outcome,
     /// Which of the charges took something, a bit for each.
     pub(super) taken: u64,
+    /// Who decided each of them; empty where all was decided by memory, at `at`.
+    pub(super) by: Vec<DecidedBy>,
+    /// The group of servers that the call's attributes say.
+    pub(super) group: Option<u8>,
 }
 
 /// What follows from all answers together.
@@ -72,6 +78,18 @@ pub struct LimitDecision<'d> {
     rules: &'d CompiledRules,
     planned: &'d Planned,
     decision: &'d core::Decision,
+    by: DecidedBy,
+}
+
+/// How far from exact knowledge in this process an answer is.
+pub(super) const fn distance(source: Source) -> u8 {
+    match source {
+        Source::Memory => 0,
+        Source::Lease => 1,
+        Source::CachedDeny => 2,
+        Source::Store => 3,
+        Source::Fallback => 4,
+    }
 }
 
 impl RuleDecision {
@@ -84,7 +102,20 @@ impl RuleDecision {
             decisions: SmallVec::new(),
             outcome: Outcome::ALLOWED,
             taken: 0,
+            by: Vec::new(),
+            group: None,
         }
+    }
+
+    /// Makes it one that is still to be made, with the room that it has.
+    #[inline]
+    pub(super) fn clear(&mut self, at: Timestamp) {
+        self.plan.clear();
+        self.decisions.clear();
+        self.at = at;
+        self.taken = 0;
+        self.by.clear();
+        self.group = None;
     }
 
     /// Whether the call may pass, perhaps after [`delay`](Self::delay).
@@ -213,7 +244,10 @@ impl RuleDecision {
     /// What each limit says, those in shadow too, in the order of the rules.
     pub fn limits(&self) -> impl Iterator<Item = LimitDecision<'_>> {
         let rules: &CompiledRules = &self.rules;
-        self.answers().map(move |(planned, decision)| LimitDecision { rules, planned, decision })
+        self.answers().enumerate().map(move |(index, (planned, decision))| {
+            let by = self.by(index);
+            LimitDecision { rules, planned, decision, by }
+        })
     }
 
     /// Whether it took something, which can be given back.
@@ -221,9 +255,47 @@ impl RuleDecision {
         self.taken != 0
     }
 
-    /// When it was decided.
+    /// When it was decided, by this node's clock.
     pub fn at(&self) -> Timestamp {
         self.at
+    }
+
+    /// Who decided. For a call that was denied, who decided the binding limit. For one that was allowed,
+    /// all limits in force had to let it pass, and the one that is told is the furthest from exact
+    /// knowledge in this process: the [fallback](Source::Fallback) where one of them needed it, else the
+    /// store, else a lease, else memory.
+    pub fn source(&self) -> Source {
+        if self.by.is_empty() {
+            return Source::Memory;
+        }
+        if !self.is_allowed() {
+            let index = self.outcome.binding.filter(|_| self.plan.denied_by.is_none());
+            return index.map_or(Source::Memory, |index| self.by(index as usize).source);
+        }
+        let in_force = self.limits().filter(LimitDecision::is_enforced);
+        in_force
+            .map(|limit| limit.source())
+            .max_by_key(|source| distance(*source))
+            .unwrap_or(Source::Memory)
+    }
+
+    /// Whether it was decided without a store that should have been asked, by what its rules say for
+    /// that case. A denial that the store made is none, even where another limit could not be asked.
+    pub fn is_degraded(&self) -> bool {
+        self.source() == Source::Fallback
+    }
+
+    /// Who decided the charge of this number, and when by his clock.
+    #[inline]
+    pub(super) fn by(&self, index: usize) -> DecidedBy {
+        self.by.get(index).copied().unwrap_or(DecidedBy::memory(self.at))
+    }
+
+    /// Each charge with what was decided, and the group of servers that the call's attributes say.
+    pub(super) fn answers_by_group(
+        &self,
+    ) -> impl Iterator<Item = (&Planned, &core::Decision, Option<u8>)> {
+        self.answers().map(|(planned, decision)| (planned, decision, self.group))
     }
 
     /// Each charge, and what was decided.
@@ -346,6 +418,29 @@ impl<'d> LimitDecision<'d> {
     /// How long to wait before it lets the same call pass.
     pub fn retry_after(&self) -> Option<Duration> {
         self.decision.retry_after().map(Duration::from)
+    }
+
+    /// Whether it counts calls that are under way.
+    pub fn is_at_once(&self) -> bool {
+        matches!(self.in_force(), Limit::Concurrency(_))
+    }
+
+    /// The time that belongs to its quota, so that the two of them give its rate: of a bucket, that in
+    /// which the whole burst comes back. `None` where it counts calls that are under way.
+    pub fn window(&self) -> Option<Duration> {
+        let limit = self.in_force();
+        let window = || limit.fill_time().unwrap_or_else(|| limit.period());
+        (!self.is_at_once()).then(|| window().into())
+    }
+
+    /// Who decided it.
+    pub fn source(&self) -> Source {
+        self.by.source
+    }
+
+    /// When it was decided, by the clock of who decided.
+    pub fn at(&self) -> Timestamp {
+        self.by.at
     }
 
     /// The lease of a concurrency limit.

@@ -11,16 +11,17 @@ mod enforced;
 
 pub use decision::{DescriptorStatus, DescriptorsDecision};
 
-use smallvec::SmallVec;
-use tidegate_core::{self as core, Key, Limit, Operation};
+use tidegate_core::{self as core, Key, Limit, Operation, Terms};
 use tidegate_rules::Attribute;
 use tidegate_rules::compile::CompiledRules;
 use tidegate_rules::resolve::Plan;
 use tidegate_rules::rule::{Quota, Rule, RuleSet};
-use tidegate_store::{Charge, Request};
+use tidegate_store::{Charge, Request, Settled, Source, Table};
 
 use self::decision::{Charged, Given, Part, Under, Way};
 use self::enforced::answers;
+use super::backing::{Answered, Backing, Few, at_once};
+use super::decide::{Back, never_deny};
 use super::limiter::{CheckError, Does, RuleLimiter};
 use super::per_unit::PerUnit;
 use crate::{Call, Clock};
@@ -101,7 +102,7 @@ pub fn with_concurrency(rules: &RuleSet) -> impl Iterator<Item = (&str, &Rule)> 
     })
 }
 
-impl<C: Clock> RuleLimiter<C> {
+impl<C: Clock> RuleLimiter<C, Table> {
     /// Decides several descriptors as one call. What they take is taken under all limits of all of
     /// them, or not at all; each status then says what that descriptor alone would have said. Two
     /// descriptors that are counted by the same key are one charge of what both take.
@@ -135,42 +136,74 @@ impl<C: Clock> RuleLimiter<C> {
         domain: &str,
         calls: &[DescriptorCall<'_>],
     ) -> Result<DescriptorsDecision, CheckError> {
-        let mut decision = DescriptorsDecision::pending(self.current.load(), self.clock.now());
-        self.find_limits(domain, calls, &mut decision)?;
-        decision.leave_out_replaced();
-        let mut groups = decision.groups()?;
-        self.give_back_hits(&mut decision);
-        self.decide_enforced(&mut decision, &mut groups)?;
-        self.decide_in_shadow(&mut decision)?;
-        if !decision.is_allowed() {
-            self.charge_refused(&decision.rules, decision.at, answers(&groups));
-        }
-        decision.settle();
-        Ok(decision)
+        at_once(self.decide_descriptors(domain, calls))
     }
 
     /// Gives back what a call took, and nothing a second time, as if the call had not been: what is left
     /// is then told so. What the call itself gave back stays given back.
     pub fn refund_descriptors(&self, decision: &mut DescriptorsDecision) {
+        at_once(self.give_back_descriptors(decision));
+    }
+}
+
+impl<C: Clock, S: Backing> RuleLimiter<C, S> {
+    pub(super) async fn decide_descriptors(
+        &self,
+        domain: &str,
+        calls: &[DescriptorCall<'_>],
+    ) -> Result<DescriptorsDecision, CheckError> {
+        let mut decision = DescriptorsDecision::pending(self.current.load(), self.clock.now());
+        self.find_limits(domain, calls, &mut decision)?;
+        decision.leave_out_replaced();
+        let mut groups = decision.groups()?;
+        self.carry_descriptors(&decision);
+        self.give_back_hits(&mut decision).await?;
+        self.decide_enforced(&mut decision, &mut groups).await?;
+        if let Err(error) = self.decide_in_shadow(&mut decision).await {
+            // Nobody is charged for a call that was not decided.
+            self.give_back_descriptors(&mut decision).await;
+            return Err(error);
+        }
+        if !decision.is_allowed() {
+            self.charge_refused(&decision.rules, decision.at, answers(&groups)).await;
+        }
+        decision.settle();
+        Ok(decision)
+    }
+
+    pub(super) async fn give_back_descriptors(&self, decision: &mut DescriptorsDecision) {
         let now = self.clock.now();
         for index in 0..decision.charges.len() {
             let charged = &mut decision.charges[index];
             if !std::mem::take(&mut charged.is_taken) {
                 continue;
             }
-            let under = charged.under;
-            let operation = Operation::Refund { cost: under.cost(), taken_at: decision.at };
-            let answer = match under {
-                Under::Rule(planned) => {
-                    self.give_back_to(&decision.rules, &planned, operation, now)
+            let Charged { under, group, by, .. } = *charged;
+            let operation = Operation::Refund { cost: under.cost(), taken_at: by.at };
+            let mut answer = None;
+            let mut each = |_: usize, settled: Settled| answer = Some(settled.decision);
+            match (under, self.store.memory()) {
+                (Under::Rule(planned), Some(table)) => {
+                    let back = self.give_back_in(table, &decision.rules, &planned, operation);
+                    answer = Some(back);
                 }
-                Under::Given { index, key, .. } => {
+                (Under::Rule(planned), None) => {
+                    let back = [Back { planned, operation, group, source: by.source }];
+                    self.give_back_to(&decision.rules, &back, &mut each).await;
+                }
+                (Under::Given { index, key, .. }, _) => {
                     let limit = &decision.given[index].window;
-                    self.table.decide_one(now, &Charge { limit, key, operation })
+                    let charge = [Charge { limit, key, operation }];
+                    let terms = [self.sharing.terms_of_given(limit, group)];
+                    if by.source == Source::Fallback {
+                        self.store.give_back_share(now, &charge[0], terms[0]);
+                    } else {
+                        let _ = self.store.decide_each(now, &charge, &terms, &mut each).await;
+                    }
                 }
-            };
+            }
+            let Some(core::Decision { remaining, reset_after, .. }) = answer else { continue };
             for same in decision.charges.iter_mut().filter(|one| one.under.key() == under.key()) {
-                let core::Decision { remaining, reset_after, .. } = answer;
                 (same.decision.remaining, same.decision.reset_after) = (remaining, reset_after);
             }
         }
@@ -207,15 +240,15 @@ impl<C: Clock> RuleLimiter<C> {
         let (rules, at): (&CompiledRules, _) = (rules, *at);
         let asked = Call::new(domain, call.entries).with_cost(call.hits.cost());
         rules.resolve(&self.ask(rules, &asked, at), plan).map_err(CheckError::Resolve)?;
+        let group = self.sharing.group_of(call.entries);
         *known = known.or(plan.domain);
         *skipped = skipped.saturating_add(plan.skipped);
         for planned in &plan.charges {
             if matches!(rules.limit(planned.limit).limit(false), Limit::Concurrency(_)) {
                 continue;
             }
-            self.carrier.carry(&self.table, rules, planned, at);
             let is_enforced = rules.limit(planned.limit).is_enforced();
-            charges.push(Charged::new(Under::Rule(*planned), is_enforced, call.hits));
+            charges.push(Charged::new(Under::Rule(*planned), is_enforced, call.hits, group, at));
         }
         Ok(Part::of_rules(rules, plan, call.hits))
     }
@@ -237,7 +270,8 @@ impl<C: Clock> RuleLimiter<C> {
             let index = decision.given.len();
             decision.given.push(Given { per_unit: limit, window });
             let under = Under::Given { index, key, cost };
-            decision.charges.push(Charged::new(under, true, call.hits));
+            let group = self.sharing.group_of(call.entries);
+            decision.charges.push(Charged::new(under, true, call.hits, group, decision.at));
         }
         Part::of_given(limit, call.hits)
     }
@@ -254,22 +288,63 @@ impl<C: Clock> RuleLimiter<C> {
         self.hasher.attributes(entries).key(salt)
     }
 
-    /// Gives back to the limits in force and to those in shadow alike. When it was taken is not told,
-    /// so it counts as taken now: no more comes back than is missing.
-    fn give_back_hits(&self, decision: &mut DescriptorsDecision) {
-        let does = Does::Refund { taken_at: decision.at };
-        for index in 0..decision.charges.len() {
-            let Charged { under, way, .. } = decision.charges[index];
-            if way == Way::GivenBack {
-                let answer = self.table.decide_one(decision.at, &decision.charge(under, does));
-                decision.charges[index].decision = answer;
+    /// Carries over what was spent under limits that those of the call have taken the place of.
+    fn carry_descriptors(&self, decision: &DescriptorsDecision) {
+        for charged in &decision.charges {
+            if let Under::Rule(planned) = &charged.under {
+                let charges = std::slice::from_ref(planned);
+                self.carry(&decision.rules, charges, decision.at);
             }
         }
     }
 
+    /// The terms of charges; none where memory decides and does not ask.
+    fn terms_under(
+        &self,
+        decision: &DescriptorsDecision,
+        charges: impl Iterator<Item = (Under, Option<u8>)>,
+    ) -> Few<Terms> {
+        if self.store.memory().is_some() {
+            return Few::new();
+        }
+        let terms = |(under, group)| match under {
+            Under::Rule(planned) => self.sharing.terms_of(&decision.rules, &planned, group),
+            Under::Given { index, .. } => {
+                self.sharing.terms_of_given(&decision.given[index].window, group)
+            }
+        };
+        charges.map(terms).collect()
+    }
+
+    /// Gives back to the limits in force and to those in shadow alike. When it was taken is not told,
+    /// so it counts as taken now: no more comes back than is missing.
+    async fn give_back_hits(&self, decision: &mut DescriptorsDecision) -> Result<(), CheckError> {
+        let is_given_back = |charged: &&Charged| charged.way == Way::GivenBack;
+        let backs = || decision.charges.iter().filter(is_given_back);
+        if backs().next().is_none() {
+            return Ok(());
+        }
+        let now = decision.at;
+        let does = Does::Refund { taken_at: now };
+        let mut charges: Few<Charge<'_>> =
+            backs().map(|charged| decision.charge(charged.under, does)).collect();
+        let terms =
+            self.terms_under(decision, backs().map(|charged| (charged.under, charged.group)));
+        self.place_times(&mut charges, &terms);
+        let mut answers: Few<Settled> = Few::new();
+        let mut each = |_: usize, settled: Settled| answers.push(settled);
+        let decided = self.store.decide_each(now, &charges, &terms, &mut each).await;
+        drop(charges);
+        let backs = decision.charges.iter_mut().filter(|charged| charged.way == Way::GivenBack);
+        for (charged, settled) in backs.zip(answers) {
+            charged.settle(&settled);
+        }
+        decided.map_err(CheckError::Store)
+    }
+
     /// Each rule in shadow for itself, as [`check`](Self::check) does it, and each descriptor after
     /// the one before it.
-    fn decide_in_shadow(&self, decision: &mut DescriptorsDecision) -> Result<(), CheckError> {
+    async fn decide_in_shadow(&self, decision: &mut DescriptorsDecision) -> Result<(), CheckError> {
         let does = if decision.is_allowed { Does::Take } else { Does::Peek };
         let mut first = 0;
         while first < decision.charges.len() {
@@ -277,17 +352,22 @@ impl<C: Clock> RuleLimiter<C> {
                 first += 1;
                 continue;
             };
-            let charges: SmallVec<[Charge<'_>; 4]> = decision.charges[group.clone()]
-                .iter()
-                .map(|charged| decision.charge(charged.under, does))
-                .collect();
-            let mut decided = Vec::with_capacity(charges.len());
+            let members = || decision.charges[group.clone()].iter();
+            let charges: Few<Charge<'_>> =
+                members().map(|charged| decision.charge(charged.under, does)).collect();
+            let under = members().map(|charged| (charged.under, charged.group));
+            let mut terms = self.terms_under(decision, under);
+            terms.iter_mut().for_each(never_deny);
+            let (mut answered, count) = (Answered::default(), charges.len());
             let request = Request { now: decision.at, charges: &charges };
-            self.table.decide(&request, &mut decided).map_err(CheckError::Store)?;
+            let decided = self.store.decide(&request, &terms, &mut answered).await;
+            decided.map_err(CheckError::Store)?;
             drop(charges);
-            let is_taken = does == Does::Take && decided.iter().all(core::Decision::is_allowed);
-            for (charged, answer) in decision.charges[group.clone()].iter_mut().zip(decided) {
-                (charged.decision, charged.is_taken) = (answer, is_taken);
+            let all_allow = answered.all_allow(count);
+            for (index, charged) in decision.charges[group.clone()].iter_mut().enumerate() {
+                charged.decision = *answered.decision(index);
+                charged.by = answered.by(index).unwrap_or(charged.by);
+                charged.is_taken = does.takes(all_allow);
             }
             first = group.end;
         }

@@ -3,10 +3,11 @@
 //! of a wire.
 
 use tidegate_core::{LeaseId, Operation};
-use tidegate_store::Charge;
+use tidegate_store::{Charge, Settled, Table};
 
+use super::backing::{Backing, DecidedBy, Few, at_once};
 use super::decision::{Outcome, RuleDecision};
-use super::limiter::{Call, CheckError, RuleLimiter};
+use super::limiter::{Call, CheckError, PENDING, RuleLimiter};
 use crate::Clock;
 
 /// A lease, and which limit of its call gave it. The number of a lease means something under its own
@@ -29,28 +30,51 @@ impl RuleDecision {
     }
 }
 
-impl<C: Clock> RuleLimiter<C> {
+impl<C: Clock> RuleLimiter<C, Table> {
     /// Gives back the leases that an equal call was given, each to its own limit, and answers what the
     /// limits have left then. A lease that has expired, or whose rule is gone, changes nothing.
     pub fn release_held(&self, call: &Call<'_>, held: &[Held]) -> Result<RuleDecision, CheckError> {
+        at_once(self.release_each(call, held))
+    }
+}
+
+impl<C: Clock, S: Backing> RuleLimiter<C, S> {
+    pub(super) async fn release_each(
+        &self,
+        call: &Call<'_>,
+        held: &[Held],
+    ) -> Result<RuleDecision, CheckError> {
         let now = self.clock.now();
         let mut decision = RuleDecision::pending(self.current.load(), now);
-        let RuleDecision { rules, plan, decisions, .. } = &mut decision;
+        decision.group = self.sharing.group_of(call.attributes);
+        let RuleDecision { rules, plan, decisions, by, group, .. } = &mut decision;
         rules.resolve(&self.ask(rules, call, now), plan).map_err(CheckError::Resolve)?;
-        for planned in &plan.charges {
-            self.carrier.carry(&self.table, rules, planned, now);
+        self.carry(rules, &plan.charges, now);
+        let mut charges: Few<Charge<'_>> = Few::new();
+        // Which charge of the plan each operation is under.
+        let mut under: Few<usize> = Few::new();
+        for (index, planned) in plan.charges.iter().enumerate() {
             let limit = rules.limit(planned.limit).limit(planned.relaxed);
-            let mut answer = None;
-            for one in held.iter().filter(|one| one.tag == tag(planned.key)) {
-                let operation = Operation::Release { lease: one.lease };
-                let charge = Charge { limit, key: planned.key, operation };
-                answer = Some(self.table.decide_one(now, &charge));
+            let of = |operation| Charge { limit, key: planned.key, operation };
+            let own = held.iter().filter(|one| one.tag == tag(planned.key));
+            charges.extend(own.map(|one| of(Operation::Release { lease: one.lease })));
+            if charges.len() == under.len() {
+                charges.push(of(Operation::Peek { cost: 0 }));
             }
-            decisions.push(answer.unwrap_or_else(|| {
-                let look = Operation::Peek { cost: 0 };
-                self.table.decide_one(now, &Charge { limit, key: planned.key, operation: look })
-            }));
+            under.resize(charges.len(), index);
         }
+        let planned = under.iter().map(|index| (&plan.charges[*index], *group));
+        let terms = self.terms(rules, planned);
+        decisions.resize(plan.charges.len(), PENDING);
+        by.resize(plan.charges.len(), DecidedBy::memory(now));
+        let mut each = |index: usize, settled: Settled| {
+            // The last one of a limit says what it has left then.
+            decisions[under[index]] = settled.decision;
+            by[under[index]] = DecidedBy::of(&settled);
+        };
+        let decided = self.store.decide_each(now, &charges, &terms, &mut each).await;
+        decided.map_err(CheckError::Store)?;
+        drop(charges);
         decision.outcome = Outcome::of(&decision);
         Ok(decision)
     }

@@ -4,11 +4,12 @@
 use smallvec::SmallVec;
 use tidegate_core as core;
 use tidegate_rules::resolve::{Planned, ResolveError};
-use tidegate_store::{Charge, Request};
+use tidegate_store::{Charge, Request, Settled};
 
 use super::decision::{Charged, DescriptorsDecision, Part, Under, Way};
 use crate::Clock;
 use crate::decision::severity;
+use crate::rules::backing::{Answered, Backing, DecidedBy, Few};
 use crate::rules::limiter::{CheckError, Does, PENDING, RuleLimiter};
 
 /// All charges of one key, as one.
@@ -21,6 +22,9 @@ pub(super) struct Group {
     /// Whether it is a quota that has been found to be over, so that it is no longer asked.
     is_out: bool,
     decision: core::Decision,
+    by: DecidedBy,
+    /// The group of servers that its descriptors say, which have the same values.
+    servers: Option<u8>,
 }
 
 /// The keys of a call, each once.
@@ -52,8 +56,15 @@ impl DescriptorsDecision {
                         }
                         Under::Given { .. } => false,
                     };
-                let (others, decision) = (SmallVec::new(), PENDING);
-                groups.push(Group { under, others, is_quota, is_out: false, decision });
+                groups.push(Group {
+                    under,
+                    others: SmallVec::new(),
+                    is_quota,
+                    is_out: false,
+                    decision: PENDING,
+                    by: charged.by,
+                    servers: charged.group,
+                });
             }
         }
         if groups.len() > Request::CHARGES_MAX {
@@ -81,6 +92,7 @@ impl DescriptorsDecision {
         for charged in &mut self.charges {
             if let Way::Enforced { group } = charged.way {
                 charged.decision = groups[group].decision;
+                charged.by = groups[group].by;
                 charged.is_taken = self.is_allowed && charged.decision.is_allowed();
             }
         }
@@ -88,30 +100,32 @@ impl DescriptorsDecision {
 }
 
 /// The answers of limits of rules, for those that charge what they refuse.
-pub(super) fn answers(groups: &Groups) -> impl Iterator<Item = (&Planned, &core::Decision)> {
+pub(super) fn answers(
+    groups: &Groups,
+) -> impl Iterator<Item = (&Planned, &core::Decision, Option<u8>)> {
     groups.iter().filter_map(|group| match &group.under {
-        Under::Rule(planned) => Some((planned, &group.decision)),
+        Under::Rule(planned) => Some((planned, &group.decision, group.servers)),
         Under::Given { .. } => None,
     })
 }
 
-impl<C: Clock> RuleLimiter<C> {
+impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     /// Decides the limits in force, and so the call.
     ///
     /// A quota that is over does not stop the call, and is charged nothing, so that the rest is asked
     /// again without it. Nothing has been taken by then, since one take did not fit; and each round
     /// has one quota fewer, so there are few of them.
-    pub(super) fn decide_enforced(
+    pub(super) async fn decide_enforced(
         &self,
         decision: &mut DescriptorsDecision,
         groups: &mut Groups,
     ) -> Result<(), CheckError> {
-        self.hold_to_least(decision, groups);
+        self.hold_to_least(decision, groups).await?;
         let is_refused = decision.parts.iter().any(Part::is_refused);
         let mut is_denied = is_refused || decision.are_quotas_over(groups);
         loop {
             let does = if is_denied { Does::Peek } else { Does::Take };
-            self.decide_round(decision, groups, does)?;
+            self.decide_round(decision, groups, does).await?;
             if is_denied {
                 break;
             }
@@ -133,43 +147,60 @@ impl<C: Clock> RuleLimiter<C> {
 
     /// A key is charged under one limit. Where the descriptors of a call have several for it, as calls
     /// of two tiers do, the one that leaves least holds for all of them.
-    fn hold_to_least(&self, decision: &DescriptorsDecision, groups: &mut Groups) {
+    async fn hold_to_least(
+        &self,
+        decision: &DescriptorsDecision,
+        groups: &mut Groups,
+    ) -> Result<(), CheckError> {
         for group in groups.iter_mut().filter(|group| !group.others.is_empty()) {
             let cost = group.under.cost();
-            let bound = |under: &Under| {
-                let charge = decision.charge(*under, Does::Peek);
-                severity(&self.table.decide_one(decision.at, &charge))
-            };
             let others = group.others.iter().map(|other| other.with_cost(cost));
-            let all = std::iter::once(group.under).chain(others);
-            group.under = all.max_by_key(bound).unwrap_or(group.under);
+            let all: Few<Under> = std::iter::once(group.under).chain(others).collect();
+            let of_all = all.iter().map(|under| (*under, group.servers));
+            let terms = self.terms_under(decision, of_all);
+            let charges: Few<Charge<'_>> =
+                all.iter().map(|under| decision.charge(*under, Does::Peek)).collect();
+            let mut worst: Option<((u8, u64), usize)> = None;
+            let mut each = |index: usize, settled: Settled| {
+                let bound = severity(&settled.decision);
+                if worst.is_none_or(|(most, _)| bound >= most) {
+                    worst = Some((bound, index));
+                }
+            };
+            let looked = self.store.decide_each(decision.at, &charges, &terms, &mut each).await;
+            looked.map_err(CheckError::Store)?;
+            group.under = worst.map_or(group.under, |(_, index)| all[index]);
         }
+        Ok(())
     }
 
     /// Asks all keys but the quotas that are over, in one step.
-    fn decide_round(
+    async fn decide_round(
         &self,
         decision: &DescriptorsDecision,
         groups: &mut Groups,
         does: Does,
     ) -> Result<(), CheckError> {
         let now = decision.at;
-        if let [group] = &mut groups[..] {
+        if let (Some(table), [group]) = (self.store.memory(), &mut groups[..]) {
             if !group.is_out {
                 let charge = decision.charge(group.under, does);
-                group.decision = self.table.decide_one(now, &charge);
+                group.decision = table.decide_one(now, &charge);
             }
             return Ok(());
         }
-        let asked = groups.iter().filter(|group| !group.is_out);
-        let charges: SmallVec<[Charge<'_>; 4]> =
-            asked.map(|group| decision.charge(group.under, does)).collect();
-        let mut decided = Vec::with_capacity(charges.len());
+        let asked = || groups.iter().filter(|group| !group.is_out);
+        let charges: Few<Charge<'_>> =
+            asked().map(|group| decision.charge(group.under, does)).collect();
+        let terms = self.terms_under(decision, asked().map(|group| (group.under, group.servers)));
+        let mut answered = Answered::default();
         let request = Request { now, charges: &charges };
-        self.table.decide(&request, &mut decided).map_err(CheckError::Store)?;
+        let decided = self.store.decide(&request, &terms, &mut answered).await;
+        decided.map_err(CheckError::Store)?;
         let asked = groups.iter_mut().filter(|group| !group.is_out);
-        for (group, answer) in asked.zip(decided) {
-            group.decision = answer;
+        for (index, group) in asked.enumerate() {
+            group.decision = *answered.decision(index);
+            group.by = answered.by(index).unwrap_or(group.by);
         }
         Ok(())
     }

@@ -1,0 +1,509 @@
+//! How a call is decided, wherever that is: which limits apply, what is carried over first, what is
+//! decided together, and what is given back. It is written once, as something that may wait; in memory
+//! it never does.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tidegate_core::{self as core, Operation, Terms, Timestamp};
+use tidegate_rules::compile::{CompiledLimit, CompiledRules, Role, RuleId};
+use tidegate_rules::resolve::{Plan, Planned};
+use tidegate_store::{Charge, Request, Settled, Source, StoreError, Table};
+
+use super::backing::{Answered, Backing, DecidedBy, Few, at_once};
+use super::carry::key_under;
+use super::decision::{Outcome, RuleDecision};
+use super::in_order::in_order;
+use super::limiter::{Call, CheckError, Does, PENDING, RuleLimiter, charge};
+use crate::Clock;
+
+/// Limits that are decided together: those in force, and each rule in shadow for itself, because what
+/// is only tried out changes no answer, and counts what it would count if it were in force alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Together {
+    InForce,
+    Tried(RuleId, Role),
+}
+
+impl Together {
+    fn of(limit: &CompiledLimit) -> Self {
+        if limit.is_enforced() { Self::InForce } else { Self::Tried(limit.rule(), limit.role()) }
+    }
+
+    #[inline]
+    fn has(self, limit: &CompiledLimit) -> bool {
+        match self {
+            Self::InForce => limit.is_enforced(),
+            Self::Tried(rule, role) => {
+                !limit.is_enforced() && limit.rule() == rule && limit.role() == role
+            }
+        }
+    }
+}
+
+/// Decides some of the charges in memory, all or nothing, and says whether all of them allow.
+fn decide_in(
+    table: &Table,
+    decision: &mut RuleDecision,
+    does: Does,
+    together: Together,
+) -> Result<bool, CheckError> {
+    let RuleDecision { rules, at, plan, decisions, taken, .. } = decision;
+    let rules: &CompiledRules = rules;
+    let is_in = |(_, planned): &(usize, &Planned)| together.has(rules.limit(planned.limit));
+    let members = || plan.charges.iter().enumerate().filter(is_in);
+    let charges: Few<Charge<'_>> =
+        members().map(|(_, planned)| charge(rules, planned, does)).collect();
+    let mut decided = Vec::with_capacity(charges.len());
+    let request = Request { now: *at, charges: &charges };
+    table.decide(&request, &mut decided).map_err(CheckError::Store)?;
+    let all_allow = decided.iter().all(core::Decision::is_allowed);
+    let took = u64::from(does.takes(all_allow));
+    for ((index, _), decision) in members().zip(decided) {
+        decisions[index] = decision;
+        *taken |= took << index;
+    }
+    Ok(all_allow)
+}
+
+/// Charges that are decided together, and on what terms.
+struct Asked<'r> {
+    charges: Few<Charge<'r>>,
+    terms: Few<Terms>,
+}
+
+impl RuleDecision {
+    /// The charges that are decided together, with their numbers.
+    fn members(&self, together: Together) -> impl Iterator<Item = (usize, &Planned)> {
+        let is_in =
+            move |(_, planned): &(usize, &Planned)| together.has(self.rules.limit(planned.limit));
+        self.plan.charges.iter().enumerate().filter(is_in)
+    }
+
+    /// The rules in shadow that apply, and what else is only tried out.
+    fn tried(&self) -> Few<Together> {
+        let mut tried: Few<Together> = Few::new();
+        for planned in &self.plan.charges {
+            // The charges of a rule stand together, so each group comes up once.
+            let this = Together::of(self.rules.limit(planned.limit));
+            if this != Together::InForce && tried.last() != Some(&this) {
+                tried.push(this);
+            }
+        }
+        tried
+    }
+
+    /// Takes note of what they were answered, and says whether all of them allow.
+    fn answer(&mut self, together: Together, does: Does, answered: &Answered) -> bool {
+        let Self { rules, at, plan, decisions, by, taken, .. } = self;
+        let is_in =
+            |(_, planned): &(usize, &Planned)| Together::of(rules.limit(planned.limit)) == together;
+        let (mut all_allow, mut bits) = (true, 0);
+        let members = plan.charges.iter().enumerate().filter(is_in);
+        for (place, (index, _)) in members.enumerate() {
+            let decision = answered.decision(place);
+            all_allow &= decision.is_allowed();
+            bits |= 1 << index;
+            decisions[index] = *decision;
+            if let Some(decided_by) = answered.by(place) {
+                by.resize(plan.charges.len(), DecidedBy::memory(*at));
+                by[index] = decided_by;
+            }
+        }
+        if does.takes(all_allow) {
+            *taken |= bits;
+        }
+        all_allow
+    }
+}
+
+/// Something to be given back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Back {
+    pub(super) planned: Planned,
+    pub(super) operation: Operation,
+    /// The group of servers that the call's attributes say.
+    pub(super) group: Option<u8>,
+    /// Who took it.
+    pub(super) source: Source,
+}
+
+impl<C: Clock, S: Backing> RuleLimiter<C, S> {
+    /// Works out which limits apply to a call, and decides it where nothing has to be put together or
+    /// waited for: under one limit, in memory. Says whether it is decided.
+    #[inline]
+    pub(super) fn start(
+        &self,
+        decision: &mut RuleDecision,
+        call: &Call<'_>,
+        does: Does,
+    ) -> Result<bool, CheckError> {
+        let RuleDecision { rules, at, plan, decisions, .. } = decision;
+        let (rules, now): (&CompiledRules, _) = (rules, *at);
+        rules.resolve(&self.ask(rules, call, now), plan).map_err(CheckError::Resolve)?;
+        let Some(table) = self.store.memory() else {
+            decision.group = self.sharing.group_of(call.attributes);
+            return Ok(false);
+        };
+        let ([planned], None, None) = (&plan.charges[..], plan.denied_by, plan.shadow_denied_by)
+        else {
+            return Ok(false);
+        };
+        self.carrier.carry(table, rules, planned, now);
+        let decided = table.decide_one(now, &charge(rules, planned, does));
+        decision.outcome = Outcome::of_one(rules.limit(planned.limit), &decided);
+        decision.taken = u64::from(does.takes(decided.is_allowed()));
+        decisions.push(decided);
+        let limit = decision.rules.limit(decision.plan.charges[0].limit);
+        let charges_refused = || decision.rules.rule(limit.rule()).charge_refused;
+        if !decision.is_allowed() && does == Does::Take && charges_refused() {
+            at_once(self.charge_refused(&decision.rules, decision.at, decision.answers_by_group()));
+        }
+        Ok(true)
+    }
+
+    /// Decides a call that [`start`](Self::start) did not.
+    pub(super) async fn finish(
+        &self,
+        decision: &mut RuleDecision,
+        does: Does,
+    ) -> Result<(), CheckError> {
+        if let Some(table) = self.store.memory() {
+            return self.finish_in(table, decision, does);
+        }
+        if let Err(error) = self.decide_all(decision, does).await {
+            // Nobody is charged for a call that was not decided.
+            self.give_back(decision, |_| true).await;
+            return Err(error);
+        }
+        decision.outcome = Outcome::of(decision);
+        if !decision.is_allowed() && does == Does::Take {
+            let answers = decision.answers_by_group();
+            self.charge_refused(&decision.rules, decision.at, answers).await;
+        }
+        Ok(())
+    }
+
+    /// The same in memory.
+    pub(super) fn finish_in(
+        &self,
+        table: &Table,
+        decision: &mut RuleDecision,
+        does: Does,
+    ) -> Result<(), CheckError> {
+        if let Err(error) = self.decide_all_in(table, decision, does) {
+            at_once(self.give_back(decision, |_| true));
+            return Err(error);
+        }
+        decision.outcome = Outcome::of(decision);
+        if !decision.is_allowed() && does == Does::Take {
+            let answers = decision.answers_by_group();
+            at_once(self.charge_refused(&decision.rules, decision.at, answers));
+        }
+        Ok(())
+    }
+
+    /// In memory: the limits in force together, and then each rule in shadow for itself.
+    fn decide_all_in(
+        &self,
+        table: &Table,
+        decision: &mut RuleDecision,
+        does: Does,
+    ) -> Result<(), CheckError> {
+        for planned in &decision.plan.charges {
+            self.carrier.carry(table, &decision.rules, planned, decision.at);
+        }
+        decision.decisions.resize(decision.plan.charges.len(), PENDING);
+        let refused = decision.plan.denied_by.is_some();
+        let all_allow = decide_in(table, decision, does.unless(refused), Together::InForce)?;
+        // Where the call does not pass, it would not be charged to the rules in shadow either.
+        let does = does.unless(refused || !all_allow);
+        let mut last = Together::InForce;
+        for index in 0..decision.plan.charges.len() {
+            // The charges of a rule stand together, so each group comes up once.
+            let limit = decision.rules.limit(decision.plan.charges[index].limit);
+            if !limit.is_enforced() && !last.has(limit) {
+                last = Together::of(limit);
+                decide_in(table, decision, does, last)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same where it has to be waited for.
+    async fn decide_all(&self, decision: &mut RuleDecision, does: Does) -> Result<(), CheckError> {
+        decision.decisions.resize(decision.plan.charges.len(), PENDING);
+        let refused = decision.plan.denied_by.is_some();
+        let in_force = self.decide_together(decision, does.unless(refused), Together::InForce);
+        let all_allow = in_force.await?;
+        // Where the call does not pass, it would not be charged to the rules in shadow either.
+        let does = does.unless(refused || !all_allow);
+        match &decision.tried()[..] {
+            [] => Ok(()),
+            [only] => self.decide_together(decision, does, *only).await.map(drop),
+            several => self.decide_tried(decision, does, several).await,
+        }
+    }
+
+    /// Decides several rules in shadow, each for itself, with one wait for all of them.
+    async fn decide_tried(
+        &self,
+        decision: &mut RuleDecision,
+        does: Does,
+        tried: &[Together],
+    ) -> Result<(), CheckError> {
+        let asked: Few<Asked<'_>> =
+            tried.iter().map(|one| self.asked(decision, does, *one)).collect();
+        let now = decision.at;
+        let decided = in_order(asked.iter().map(|asked| self.decide_asked(now, asked))).await;
+        drop(asked);
+        let mut result = Ok(());
+        for (together, answered) in tried.iter().zip(decided) {
+            match answered {
+                Ok(answered) => drop(decision.answer(*together, does, &answered)),
+                Err(error) => result = Err(CheckError::Store(error)),
+            }
+        }
+        result
+    }
+
+    /// Decides some of the charges all or nothing, and says whether all of them allow.
+    async fn decide_together(
+        &self,
+        decision: &mut RuleDecision,
+        does: Does,
+        together: Together,
+    ) -> Result<bool, CheckError> {
+        let asked = self.asked(decision, does, together);
+        let decided = self.decide_asked(decision.at, &asked).await;
+        drop(asked);
+        let answered = decided.map_err(CheckError::Store)?;
+        Ok(decision.answer(together, does, &answered))
+    }
+
+    /// The charges that are decided together.
+    fn asked<'d>(&self, decision: &'d RuleDecision, does: Does, together: Together) -> Asked<'d> {
+        let rules: &CompiledRules = &decision.rules;
+        let members = || decision.members(together).map(|(_, planned)| planned);
+        let mut terms = self.terms(rules, members().map(|planned| (planned, decision.group)));
+        if together != Together::InForce {
+            terms.iter_mut().for_each(never_deny);
+        }
+        let mut charges: Few<Charge<'_>> =
+            members().map(|planned| charge(rules, planned, does)).collect();
+        self.place_times(&mut charges, &terms);
+        Asked { charges, terms }
+    }
+
+    #[inline]
+    async fn decide_asked(
+        &self,
+        now: Timestamp,
+        asked: &Asked<'_>,
+    ) -> Result<Answered, StoreError> {
+        let mut answered = Answered::default();
+        let request = Request { now, charges: &asked.charges };
+        self.store.decide(&request, &asked.terms, &mut answered).await?;
+        Ok(answered)
+    }
+
+    /// The terms of charges; none where memory decides and does not ask.
+    #[inline]
+    pub(super) fn terms<'p>(
+        &self,
+        rules: &CompiledRules,
+        charges: impl Iterator<Item = (&'p Planned, Option<u8>)>,
+    ) -> Few<Terms> {
+        if self.store.memory().is_some() {
+            return Few::new();
+        }
+        charges.map(|(planned, group)| self.sharing.terms_of(rules, planned, group)).collect()
+    }
+
+    /// Puts the instants that callers name, which are of this node's clock, on the clock that decides.
+    pub(super) fn place_times(&self, charges: &mut [Charge<'_>], terms: &[Terms]) {
+        for (charge, terms) in charges.iter_mut().zip(terms) {
+            if let Operation::Refund { taken_at, .. } = &mut charge.operation {
+                *taken_at = self.store.place_time(charge.key, *terms, *taken_at);
+            }
+        }
+    }
+
+    /// Carries over what was spent under limits that these have taken the place of, where memory keeps
+    /// them.
+    pub(super) fn carry(&self, rules: &CompiledRules, charges: &[Planned], now: Timestamp) {
+        let Some(table) = self.store.memory() else { return };
+        for planned in charges {
+            self.carrier.carry(table, rules, planned, now);
+        }
+    }
+
+    /// Charges a refused call to the limits that refuse it, where their rule says so. It stops once
+    /// the wait is longer than a period, so that whoever stays away for two of them is let in again
+    /// however often they asked before.
+    pub(super) fn charge_refused<'d>(
+        &self,
+        rules: &'d CompiledRules,
+        at: Timestamp,
+        answers: impl Iterator<Item = (&'d Planned, &'d core::Decision, Option<u8>)>,
+    ) -> impl Future<Output = ()> + Send {
+        let is_charged = |(planned, answer, _): &(&Planned, &core::Decision, _)| {
+            let limit = rules.limit(planned.limit);
+            limit.is_enforced()
+                && rules.rule(limit.rule()).charge_refused
+                && answer.retry_after().is_some_and(|wait| wait <= limit.written().limit.period())
+        };
+        let charged: Few<_> =
+            answers.filter(is_charged).map(|(planned, _, group)| (planned, group)).collect();
+        async move {
+            if charged.is_empty() {
+                return;
+            }
+            let mut terms = self.terms(rules, charged.iter().copied());
+            terms.iter_mut().for_each(never_deny);
+            let charges: Few<Charge<'_>> =
+                charged.iter().map(|(planned, _)| charge(rules, planned, Does::Debit)).collect();
+            let _ = self.store.decide_each(at, &charges, &terms, &mut |_, _| {}).await;
+        }
+    }
+
+    pub(super) async fn complete_in(&self, decision: &mut RuleDecision, status: u16) {
+        let rules = Arc::clone(&decision.rules);
+        self.give_back(decision, |rule| !rules.rule(rule).count.counts(status)).await;
+    }
+
+    /// Gives back what a decision took, and nothing a second time.
+    pub(super) async fn give_back(
+        &self,
+        decision: &mut RuleDecision,
+        refunded: impl Fn(RuleId) -> bool + Send,
+    ) {
+        let taken = std::mem::take(&mut decision.taken);
+        let mut backs: Few<Back> = Few::new();
+        for (index, (planned, answer)) in decision.answers().enumerate() {
+            let rule = decision.rules.limit(planned.limit).rule();
+            let DecidedBy { at: taken_at, source } = decision.by(index);
+            let operation = match answer.lease {
+                _ if taken & (1 << index) == 0 => continue,
+                Some(lease) => Operation::Release { lease },
+                None if refunded(rule) => Operation::Refund { cost: planned.cost, taken_at },
+                None => continue,
+            };
+            if let Some(table) = self.store.memory() {
+                let _ = self.give_back_in(table, &decision.rules, planned, operation);
+                continue;
+            }
+            backs.push(Back { planned: *planned, operation, group: decision.group, source });
+        }
+        if !backs.is_empty() {
+            self.give_back_to(&decision.rules, &backs, &mut |_, _| {}).await;
+        }
+    }
+
+    /// Gives back to the limit that it was taken from, or to the one that has taken its place since, in
+    /// memory.
+    pub(super) fn give_back_in(
+        &self,
+        table: &Table,
+        rules: &CompiledRules,
+        planned: &Planned,
+        operation: Operation,
+    ) -> core::Decision {
+        let now = self.clock.now();
+        let current = self.current.load();
+        let is_current = std::ptr::eq(rules, &raw const **current);
+        let heir = if is_current { None } else { self.heir(rules, &current, planned, None) };
+        let (rules, planned) = heir.as_ref().map_or((rules, planned), |heir| (&**current, heir));
+        if heir.is_some() {
+            self.carrier.carry(table, rules, planned, now);
+        }
+        // Stretched or not, as it was taken.
+        let limit = rules.limit(planned.limit).limit(planned.relaxed);
+        table.decide_one(now, &Charge { limit, key: planned.key, operation })
+    }
+
+    /// Gives back to the limits that it was taken from, or to those that have taken their place since,
+    /// and hands each answer to `each` with its number. What a store that cannot answer was to be given
+    /// comes back by itself in time.
+    pub(super) async fn give_back_to(
+        &self,
+        rules: &CompiledRules,
+        backs: &[Back],
+        each: &mut (dyn FnMut(usize, Settled) + Send),
+    ) {
+        let now = self.clock.now();
+        let current = self.current.load();
+        let is_current = std::ptr::eq(rules, &raw const **current);
+        let mut charges: Few<Charge<'_>> = Few::new();
+        let mut terms: Few<Terms> = Few::new();
+        for Back { planned, operation, group, source } in backs {
+            if *source == Source::Fallback {
+                // It was never taken from the store.
+                let limit = rules.limit(planned.limit).limit(planned.relaxed);
+                let charge = Charge { limit, key: planned.key, operation: *operation };
+                let terms = self.sharing.terms_of(rules, planned, *group);
+                self.store.give_back_share(now, &charge, terms);
+                continue;
+            }
+            let heir = if is_current { None } else { self.heir(rules, &current, planned, *group) };
+            let (rules, planned) = match &heir {
+                Some(heir) => (&**current, heir),
+                None => (rules, planned),
+            };
+            if heir.is_some() {
+                self.carry(rules, std::slice::from_ref(planned), now);
+            }
+            // Stretched or not, as it was taken.
+            let limit = rules.limit(planned.limit).limit(planned.relaxed);
+            charges.push(Charge { limit, key: planned.key, operation: *operation });
+            terms.extend(self.terms(rules, std::iter::once((planned, *group))));
+        }
+        terms.iter_mut().for_each(never_deny);
+        let _ = self.store.decide_each(now, &charges, &terms, each).await;
+    }
+
+    /// The charge under the limit that has taken the place of the one it was made under, where it is
+    /// kept in the same place. A bucket that nodes share is given back what it was charged, by its own
+    /// numbers: under others that would be another share.
+    fn heir(
+        &self,
+        rules: &CompiledRules,
+        current: &CompiledRules,
+        planned: &Planned,
+        group: Option<u8>,
+    ) -> Option<Planned> {
+        let old = rules.limit(planned.limit);
+        let is_memory = self.store.memory().is_some();
+        if !is_memory && old.limit(planned.relaxed).bucket().is_some() {
+            return None;
+        }
+        let heir = current.heir(old)?;
+        let key = key_under(planned.key, old.salt(), current.limit(heir).salt());
+        let heir = Planned { limit: heir, key, ..*planned };
+        let place = |rules, planned| {
+            let Terms { consistency, group, .. } = self.sharing.terms_of(rules, planned, group);
+            (consistency == core::Consistency::Local, group)
+        };
+        let is_kept = is_memory || place(rules, planned) == place(current, &heir);
+        is_kept.then_some(heir)
+    }
+
+    pub(super) async fn forget(&self, call: &Call<'_>) -> Result<(), CheckError> {
+        let now = self.clock.now();
+        let rules = self.current.load();
+        let mut plan = Plan::default();
+        rules.resolve(&self.ask(&rules, call, now), &mut plan).map_err(CheckError::Resolve)?;
+        let group = self.sharing.group_of(call.attributes);
+        self.carry(&rules, &plan.charges, now);
+        let of = |planned: &Planned| (planned.key, self.sharing.terms_of(&rules, planned, group));
+        let keys: Few<_> = plan.charges.iter().map(of).collect();
+        self.store.forget(&keys).await.map_err(CheckError::Store)
+    }
+}
+
+/// What must not change the answer to a call must not be the reason for an error either.
+pub(super) fn never_deny(terms: &mut Terms) {
+    if terms.on_failure == core::OnStoreFailure::Deny {
+        terms.on_failure = core::OnStoreFailure::Allow;
+    }
+}
