@@ -1,13 +1,13 @@
 //! Which headers tell clients where they stand, and how they are written: all values into one buffer,
 //! and each header a part of it.
 
+use std::cell::RefCell;
 use std::fmt;
-use std::ops::Range;
 use std::str::FromStr;
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use http::HeaderMap;
-use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{self, CACHE_CONTROL, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
 use crate::standing::{Standing, Unit, secs_ceil};
@@ -36,42 +36,87 @@ pub enum HeaderSet {
     None,
 }
 
-const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-const X_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
+static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+static X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+static X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+static X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+static X_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
+static RETRY_AFTER: HeaderName = header::RETRY_AFTER;
 
 /// The most headers that one standing writes.
 const HEADERS_MAX: usize = 8;
-/// Room for the values of two policies with ordinary names and numbers.
-const VALUES_BYTES: usize = 192;
+/// What is taken from the heap at once. It stays there as long as one of the responses does, so it is not
+/// more than some twenty of them need.
+const ROOM_BYTES: usize = 4 << 10;
 
 impl HeaderSet {
     /// Puts the headers of this set into `headers`, in the place of any that are there.
     pub fn write(self, standing: &Standing<'_>, headers: &mut HeaderMap) {
         let mut values = Values::new();
-        if self.has_ietf() && standing.has_policies() {
-            values.add(RATELIMIT_POLICY, |out| put_policies(out, standing));
-            values.add(RATELIMIT, |out| put_standing(out, standing));
-        }
-        if self.has_x() {
-            if let Some(binding) = standing.binding() {
-                values.add(X_LIMIT, |out| put_number(out, binding.limit));
-                values.add(X_REMAINING, |out| put_number(out, binding.remaining));
-                values.add(X_RESET, |out| put_number(out, secs_ceil(binding.reset_after)));
-            }
-            if let Some(secs) = standing.retry_after_secs() {
-                values.add(X_RETRY_AFTER, |out| put_number(out, secs));
-            }
-        }
-        if let Some(secs) = standing.retry_after_secs() {
-            values.add(RETRY_AFTER, |out| put_number(out, secs));
-        }
+        self.add_to(&mut values, standing);
         values.put_into(headers);
         if !standing.is_allowed() {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        }
+    }
+
+    /// Adds the headers of this set to a response that may have some already, of a layer or a server
+    /// further in. The policies of both are listed, and of the numbers those of the limit that has less
+    /// left stay.
+    pub fn add(self, standing: &Standing<'_>, headers: &mut HeaderMap) {
+        if self == Self::None {
+            return;
+        }
+        if !headers.contains_key(&RATELIMIT) && !headers.contains_key(&X_REMAINING) {
+            return self.write(standing, headers);
+        }
+        let mut ours = HeaderMap::new();
+        self.write(standing, &mut ours);
+        for name in [&RATELIMIT_POLICY, &RATELIMIT] {
+            if let Some(value) = ours.remove(name) {
+                headers.append(name, value);
+            }
+        }
+        let left = |headers: &HeaderMap| -> Option<u64> {
+            headers.get(&X_REMAINING)?.to_str().ok()?.parse().ok()
+        };
+        let is_less = left(&ours).is_some_and(|ours| left(headers).is_none_or(|is| ours < is));
+        // A refusal from further in keeps its numbers: they are why it was refused.
+        if is_less && !headers.contains_key(&RETRY_AFTER) {
+            for name in [&X_LIMIT, &X_REMAINING, &X_RESET] {
+                if let Some(value) = ours.remove(name) {
+                    headers.insert(name, value);
+                }
+            }
+        }
+    }
+
+    /// Appends the headers of this set for a call that passes, as lines of HTTP/1: for servers that make
+    /// their answers themselves.
+    #[inline]
+    pub fn write_lines(self, standing: &Standing<'_>, out: &mut Vec<u8>) {
+        self.add_to(&mut Lines(out), standing);
+    }
+
+    #[inline]
+    fn add_to(self, sink: &mut impl Sink, standing: &Standing<'_>) {
+        if self.has_ietf() && standing.has_policies() {
+            sink.add(&RATELIMIT_POLICY, |out| put_policies(out, standing));
+            sink.add(&RATELIMIT, |out| put_standing(out, standing));
+        }
+        if self.has_x() {
+            if let Some(binding) = standing.binding() {
+                sink.add(&X_LIMIT, |out| put_number(out, binding.limit));
+                sink.add(&X_REMAINING, |out| put_number(out, binding.remaining));
+                sink.add(&X_RESET, |out| put_number(out, secs_ceil(binding.reset_after)));
+            }
+            if let Some(secs) = standing.retry_after_secs() {
+                sink.add(&X_RETRY_AFTER, |out| put_number(out, secs));
+            }
+        }
+        if let Some(secs) = standing.retry_after_secs() {
+            sink.add(&RETRY_AFTER, |out| put_number(out, secs));
         }
     }
 
@@ -163,30 +208,69 @@ fn put_separator(out: &mut Vec<u8>, index: usize) {
     }
 }
 
-/// Values end to end in one buffer, so that a response takes one allocation for all of them and not
-/// one for each.
+/// What headers are put into, one after the other.
+trait Sink {
+    /// Adds a header, whose value `write` appends.
+    fn add(&mut self, name: &'static HeaderName, write: impl FnOnce(&mut Vec<u8>));
+}
+
+/// Lines of HTTP/1.
+struct Lines<'o>(&'o mut Vec<u8>);
+
+impl Sink for Lines<'_> {
+    #[inline]
+    fn add(&mut self, name: &'static HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
+        self.0.extend_from_slice(name.as_str().as_bytes());
+        self.0.extend_from_slice(b": ");
+        write(self.0);
+        self.0.extend_from_slice(b"\r\n");
+    }
+}
+
+thread_local! {
+    /// Where values are written, in memory that the next response uses again; and room for the values of
+    /// many responses, so that hardly any of them takes memory of its own.
+    static ROOM: RefCell<(Vec<u8>, BytesMut)> = RefCell::default();
+}
+
+/// Values end to end in one buffer.
 struct Values {
     bytes: Vec<u8>,
-    headers: SmallVec<[(HeaderName, Range<usize>); HEADERS_MAX]>,
+    room: BytesMut,
+    /// Names, and where their values end.
+    headers: SmallVec<[(&'static HeaderName, usize); HEADERS_MAX]>,
+}
+
+impl Sink for Values {
+    fn add(&mut self, name: &'static HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.bytes);
+        self.headers.push((name, self.bytes.len()));
+    }
 }
 
 impl Values {
     fn new() -> Self {
-        Self { bytes: Vec::with_capacity(VALUES_BYTES), headers: SmallVec::new() }
-    }
-
-    fn add(&mut self, name: HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.bytes.len();
-        write(&mut self.bytes);
-        self.headers.push((name, start..self.bytes.len()));
+        let (bytes, room) = ROOM.take();
+        Self { bytes, room, headers: SmallVec::new() }
     }
 
     fn put_into(self, headers: &mut HeaderMap) {
-        let bytes = Bytes::from(self.bytes);
-        headers.reserve(self.headers.len());
-        for (name, range) in self.headers {
+        let Self { mut bytes, mut room, headers: names } = self;
+        if room.capacity() < bytes.len() {
+            // Where no response has a part of it any more, it is the same room again.
+            room.reserve(ROOM_BYTES.max(bytes.len()));
+        }
+        room.extend_from_slice(&bytes);
+        let mut values = room.split().freeze();
+        bytes.clear();
+        ROOM.set((bytes, room));
+        headers.reserve(names.len());
+        let mut start = 0;
+        for (name, end) in names {
+            let value = values.split_to(end - start);
+            start = end;
             // What is written here is printable ASCII, so there is always a value.
-            if let Ok(value) = HeaderValue::from_maybe_shared(bytes.slice(range)) {
+            if let Ok(value) = HeaderValue::from_maybe_shared(value) {
                 headers.insert(name, value);
             }
         }

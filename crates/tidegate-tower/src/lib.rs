@@ -1,41 +1,77 @@
-//! How Tidegate answers over HTTP: the headers that tell clients where they stand, and the body of a
-//! refusal. The daemon, the middleware and the gateway all answer with these. Nothing is decided here,
-//! and no connection is served.
+//! How Tidegate stands in front of services: a tower layer for axum, hyper and tonic, the headers that tell
+//! clients where they stand, and what a refusal looks like. The daemon and the gateway answer with the
+//! same headers and bodies. Limits are decided by whoever the layer is given, and no connection is served
+//! here.
 //!
 //! ```
-//! use tidegate::{Call, RuleLimiter};
-//! use tidegate_tower::{HeaderSet, Standing, refusal};
+//! use std::convert::Infallible;
 //!
+//! use bytes::Bytes;
+//! use http::{Request, Response};
+//! use http_body_util::Full;
+//! use tidegate::RuleLimiter;
+//! use tidegate_tower::RateLimitLayer;
+//! use tower::{Layer, ServiceExt, service_fn};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! let limiter = RuleLimiter::new("{ domain: api, rules: [ { name: all, limit: 1/minute } ] }")?;
-//! let call = Call::new("api", &[]);
-//! let first = limiter.check(&call)?;
-//! let mut headers = http::HeaderMap::new();
-//! HeaderSet::All.write(&Standing::of(&first), &mut headers);
-//! assert_eq!(headers["ratelimit-policy"], r#""all";q=1;w=60"#);
-//! assert_eq!(headers["ratelimit"], r#""all";r=0;t=60"#);
+//! let hello = service_fn(async |_: Request<()>| {
+//!     Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("hello"))))
+//! });
+//! let service = RateLimitLayer::new(limiter).domain("api").layer(hello);
 //!
-//! let second = limiter.check(&call)?;
-//! let response = refusal(&Standing::of(&second), HeaderSet::All);
-//! assert_eq!(response.status(), 429);
-//! assert_eq!(response.headers()["retry-after"], "60");
+//! let first = service.clone().oneshot(Request::new(())).await?;
+//! assert_eq!(first.headers()["ratelimit"], r#""all";r=0;t=60"#);
+//! let second = service.clone().oneshot(Request::new(())).await?;
+//! assert_eq!(second.status(), 429);
+//! assert_eq!(second.headers()["retry-after"], "60");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! | feature | what it brings |
+//! | --- | --- |
+//! | `axum` | the address of the peer as axum notes it, and the whole path inside nested routers |
+//! | `tonic` | the address of the peer as tonic notes it |
+//! | `redis` | limiters whose limits nodes share |
 //!
 //! # The map
 //!
 //! | file | what it holds |
 //! | --- | --- |
+//! | `layer` | [`RateLimitLayer`] and its settings |
+//! | `service`, `future`, `body` | what it makes: [`RateLimit`], its response and the body of that |
+//! | [`decide`] | [`Decide`]: who decides; `limiter` has those of this process |
+//! | `judge`, `passage` | what becomes of a request, and who is told how it ended |
+//! | `head` | [`Head`]: what is known of a request; [`Peer`]: who sent it |
 //! | [`standing`] | [`Standing`]: what is told, checked and made of decisions or by hand |
 //! | [`headers`] | [`HeaderSet`]: which headers there are, and how they are written |
-//! | [`refusal`](mod@refusal) | the response to a call that is denied |
+//! | [`refusal`](mod@refusal), [`grpc`] | the response to a call that is denied |
 //! | `text` | numbers and names as both write them |
 #![forbid(unsafe_code)]
 
+mod body;
+pub mod decide;
+mod future;
+pub mod grpc;
+mod head;
 pub mod headers;
+mod judge;
+mod layer;
+mod limiter;
+mod passage;
 pub mod refusal;
+mod service;
 pub mod standing;
 mod text;
 
+pub use body::RateLimitBody;
+pub use decide::{Decide, Decided, Undecided};
+pub use future::ResponseFuture;
+pub use head::{Head, Peer};
 pub use headers::HeaderSet;
+pub use layer::{OnUndecided, RateLimitLayer};
 pub use refusal::refusal;
+pub use service::RateLimit;
 pub use standing::{Policy, Standing, Unit};

@@ -2,11 +2,12 @@
 //! people can read.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use tidegate::Span;
 use tidegate::rules::Reason;
 
+use crate::decide::Undecided;
 use crate::headers::HeaderSet;
 use crate::standing::{Denial, Standing};
 use crate::text::{put_name, put_number};
@@ -23,6 +24,39 @@ pub fn refusal(standing: &Standing<'_>, set: HeaderSet) -> Response<Bytes> {
     *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
     set.write(standing, response.headers_mut());
     response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+    response
+}
+
+/// A call that was not decided: 503, or 400 where the request itself is the trouble.
+pub(crate) fn undecided(why: Undecided) -> Response<Bytes> {
+    match why {
+        Undecided::Request => problem(StatusCode::BAD_REQUEST, &why.to_string(), ""),
+        Undecided::Unavailable => {
+            let more = r#","source":"fallback","degraded":true"#;
+            let mut response =
+                problem(StatusCode::SERVICE_UNAVAILABLE, &format!("not decided: {why}"), more);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+        }
+    }
+}
+
+/// A request that may be read in two ways.
+pub(crate) fn doubtful(detail: &str) -> Response<Bytes> {
+    problem(StatusCode::BAD_REQUEST, detail, "")
+}
+
+/// The texts are ours and have nothing in them that JSON writes in another way.
+fn problem(status: StatusCode, detail: &str, more: &str) -> Response<Bytes> {
+    let title = status.canonical_reason().unwrap_or("Error");
+    let status_code = status.as_u16();
+    let body = format!(
+        r#"{{"type":"about:blank","title":"{title}","status":{status_code},"detail":"{detail}"{more}}}"#
+    );
+    let mut response = Response::new(Bytes::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 

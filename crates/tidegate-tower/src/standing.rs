@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate::rules::{LimitDecision, Reason};
-use tidegate::{Limit, RuleDecision, Span};
+use tidegate::{RuleDecision, Span};
 
 use crate::text::is_written_alike;
 
@@ -204,12 +204,9 @@ impl<'a> Policy<'a> {
 
     fn of(limit: &LimitDecision<'a>) -> Self {
         let policy = Self::new(limit.shown_name(), limit.limit(), limit.remaining());
-        let in_force = limit.in_force();
-        let policy = match in_force {
-            Limit::Concurrency(_) => policy.counting(Unit::ConcurrentRequests),
-            // A bucket's quota is its burst, and the time that belongs to it is that in which the whole
-            // burst comes back: so the two of them give the bucket's rate.
-            _ => policy.per(in_force.fill_time().unwrap_or_else(|| in_force.period()).into()),
+        let policy = match limit.window() {
+            Some(window) => policy.per(window),
+            None => policy.counting(Unit::ConcurrentRequests),
         };
         if limit.is_allowed() {
             policy.resets_after(limit.reset_after())

@@ -21,17 +21,28 @@ pub(crate) fn put_integer(out: &mut Vec<u8>, number: u64) {
 /// printable ASCII is left. The second policy of a name is `"name#2"`.
 pub(crate) fn put_name(out: &mut Vec<u8>, (policy, before): (&Policy<'_>, usize)) {
     out.push(b'"');
-    for byte in written(policy.name()) {
-        if matches!(byte, b'"' | b'\\') {
-            out.push(b'\\');
+    let name = policy.name();
+    if is_plain(name) {
+        out.extend_from_slice(name.as_bytes());
+    } else {
+        for byte in written(name) {
+            if matches!(byte, b'"' | b'\\') {
+                out.push(b'\\');
+            }
+            out.push(byte);
         }
-        out.push(byte);
     }
     if before > 0 {
         out.push(b'#');
         put_number(out, before as u64 + 1);
     }
     out.push(b'"');
+}
+
+/// Whether a name is written as it is, which nearly all are.
+fn is_plain(name: &str) -> bool {
+    let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
+    name.len() <= NAME_CHARS_MAX && name.bytes().all(is_plain)
 }
 
 /// Whether two names are one once they are written.

@@ -1,0 +1,169 @@
+//! Calls that are made at the same time, sent together: one message for all of them, and one answer.
+//!
+//! Nobody waits for company that does not come. The first call of a batch lets whoever is about to call do
+//! so, for as long as more keep coming and the window is open; and while enough batches are under way, the
+//! next one gathers.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use prost::Message as _;
+use tidegate_proto::tidegate::v1::limiter_client::LimiterClient;
+use tidegate_proto::tidegate::v1::{
+    CheckManyRequest, CheckRequest, CheckResponse, CheckResult, check_result,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Instant;
+use tonic::{Code, Request};
+
+use crate::client::Pool;
+use crate::error::ClientError;
+
+/// The most calls of one message, which is the daemon's bound.
+const CALLS_MAX: usize = 1_000;
+/// The most bytes of one message. The daemon takes 64 KiB; each call has a few bytes around it.
+const BYTES_MAX: usize = 60 << 10;
+const BYTES_PER_CALL: usize = 8;
+/// The most calls that wait to be sent.
+const QUEUE_MAX: usize = 65_536;
+/// How many batches may be under way on one connection.
+const UNDER_WAY_PER_CONNECTION: usize = 2;
+
+/// Gathers calls, and sends them.
+#[derive(Debug)]
+pub(crate) struct Batches {
+    pool: Arc<Pool>,
+    window: Duration,
+    deadline: Duration,
+    queue: Mutex<Queue>,
+    under_way: Arc<Semaphore>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    calls: VecDeque<Waiting>,
+    /// Whether somebody is gathering.
+    is_attended: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    request: CheckRequest,
+    reply: oneshot::Sender<Result<CheckResponse, ClientError>>,
+}
+
+impl Batches {
+    pub(crate) fn new(pool: Arc<Pool>, window: Duration, deadline: Duration) -> Arc<Self> {
+        let under_way = Arc::new(Semaphore::new(pool.len() * UNDER_WAY_PER_CONNECTION));
+        Arc::new(Self { pool, window, deadline, queue: Mutex::default(), under_way })
+    }
+
+    /// Sends a call with others, and waits for its answer.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        request: CheckRequest,
+    ) -> Result<CheckResponse, ClientError> {
+        let (reply, answer) = oneshot::channel();
+        let is_attended = {
+            let mut queue = self.queue();
+            if queue.calls.len() >= QUEUE_MAX {
+                return Err(ClientError::Busy);
+            }
+            queue.calls.push_back(Waiting { request, reply });
+            std::mem::replace(&mut queue.is_attended, true)
+        };
+        if !is_attended {
+            tokio::spawn(Arc::clone(self).gather());
+        }
+        // Without an answer whoever had the call has come to an end.
+        answer.await.unwrap_or(Err(ClientError::NoAnswer))
+    }
+
+    /// Sends until nothing is left to send.
+    async fn gather(self: Arc<Self>) {
+        loop {
+            self.wait_for_company().await;
+            let permit = Arc::clone(&self.under_way).acquire_owned().await;
+            let (Ok(permit), Some(batch)) = (permit, self.next_batch()) else { return };
+            tokio::spawn(Arc::clone(&self).send(batch, permit));
+        }
+    }
+
+    async fn wait_for_company(&self) {
+        let opened_at = Instant::now();
+        let mut before = 0;
+        loop {
+            let count = self.queue().calls.len();
+            if count <= before || count >= CALLS_MAX || opened_at.elapsed() >= self.window {
+                return;
+            }
+            before = count;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// As many calls as go into one message. `None` where there are none, and then nobody attends any more.
+    fn next_batch(&self) -> Option<Vec<Waiting>> {
+        let mut queue = self.queue();
+        let mut batch = Vec::with_capacity(queue.calls.len().min(CALLS_MAX));
+        let mut bytes = 0;
+        while let Some(next) = queue.calls.front() {
+            bytes += next.request.encoded_len() + BYTES_PER_CALL;
+            if batch.len() == CALLS_MAX || (bytes > BYTES_MAX && !batch.is_empty()) {
+                break;
+            }
+            // Nobody takes from a limit for a caller that has given up.
+            let Some(next) = queue.calls.pop_front() else { break };
+            if !next.reply.is_closed() {
+                batch.push(next);
+            }
+        }
+        queue.is_attended = !batch.is_empty();
+        (!batch.is_empty()).then_some(batch)
+    }
+
+    async fn send(self: Arc<Self>, batch: Vec<Waiting>, _permit: OwnedSemaphorePermit) {
+        let (checks, replies): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|waiting| (waiting.request, waiting.reply)).unzip();
+        let mut request = Request::new(CheckManyRequest { checks });
+        request.set_timeout(self.deadline);
+        let mut client = LimiterClient::new(self.pool.channel());
+        let asking = tokio::time::timeout(self.deadline, client.check_many(request));
+        let results = match asking.await {
+            Ok(Ok(response)) => Ok(response.into_inner().results),
+            Ok(Err(status)) => Err(ClientError::of(&status)),
+            Err(_) => Err(ClientError::NoAnswer),
+        };
+        match results {
+            Ok(results) => {
+                // Where there are fewer answers than calls, those without one find out by themselves.
+                for (reply, result) in replies.into_iter().zip(results) {
+                    // Whoever does not wait any more does not hear it.
+                    let _ = reply.send(read(result));
+                }
+            }
+            Err(error) => {
+                for reply in replies {
+                    let _ = reply.send(Err(error));
+                }
+            }
+        }
+    }
+
+    fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn read(result: CheckResult) -> Result<CheckResponse, ClientError> {
+    match result.of {
+        Some(check_result::Of::Response(response)) => Ok(response),
+        // The daemon is there, and could not decide this one call.
+        Some(check_result::Of::Failure(failure)) => Err(match Code::from(failure.code) {
+            Code::Unavailable => ClientError::Undecided,
+            code => ClientError::of_code(code),
+        }),
+        None => Err(ClientError::NoAnswer),
+    }
+}

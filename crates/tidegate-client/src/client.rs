@@ -1,0 +1,337 @@
+//! The client and its calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tidegate::Call;
+use tidegate_proto::tidegate::v1::limiter_client::LimiterClient;
+use tidegate_proto::tidegate::v1::{
+    CheckRequest, CheckResponse, CountResponseRequest, RefundRequest, ReleaseRequest,
+};
+use tidegate_tower::decide::Asked;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+
+use crate::answer::{Answer, By};
+use crate::backoff::{Backoff, random_up_to};
+use crate::batch::Batches;
+use crate::breaker::Breaker;
+use crate::config::{ClientBuilder, WhileAway};
+use crate::error::{ClientError, ConfigError};
+use crate::wire;
+
+/// Asks a daemon. It is cheap to clone, and all clones share its connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    pool: Arc<Pool>,
+    /// `None` where each call is sent by itself.
+    batches: Option<Arc<Batches>>,
+    breaker: Breaker,
+    settings: ClientBuilder,
+}
+
+/// The waits before a call is made again that failed.
+const RETRY: Backoff =
+    Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(200) };
+
+/// What a denied call waits longer than it is told to, as a part of that, so that callers who were
+/// denied together do not come back together.
+const SPREAD_PART: u32 = 10;
+/// The least of it, for waits that are very short.
+const SPREAD_MIN: Duration = Duration::from_millis(1);
+
+impl Client {
+    /// A client of the daemon at this address, such as `http://127.0.0.1:8081`, with all defaults. It has
+    /// to be made inside a tokio runtime.
+    pub fn connect(address: impl Into<String>) -> Result<Self, ConfigError> {
+        Self::builder(address).build()
+    }
+
+    /// A client to be put together.
+    pub fn builder(address: impl Into<String>) -> ClientBuilder {
+        ClientBuilder::new(address.into())
+    }
+
+    pub(crate) fn of(endpoint: &Endpoint, settings: ClientBuilder) -> Self {
+        let pool = Arc::new(Pool::new(endpoint, settings.connections));
+        let ClientBuilder { window, deadline, .. } = settings;
+        let batches =
+            (!window.is_zero()).then(|| Batches::new(Arc::clone(&pool), window, deadline));
+        let breaker = Breaker::new(Instant::now());
+        Self { inner: Arc::new(Inner { pool, batches, breaker, settings }) }
+    }
+
+    /// Takes what the call costs, if it is there under every limit that applies.
+    pub async fn check(&self, call: &Call<'_>) -> Result<Answer, ClientError> {
+        self.decide(wire::of_call(call)).await
+    }
+
+    /// Answers as [`check`](Self::check) would, and takes nothing.
+    pub async fn peek(&self, call: &Call<'_>) -> Result<Answer, ClientError> {
+        self.decide(CheckRequest { peek: true, ..wire::of_call(call) }).await
+    }
+
+    /// Takes what the call costs whether it is there or not.
+    pub async fn debit(&self, call: &Call<'_>) -> Result<Answer, ClientError> {
+        self.decide(CheckRequest { debit: true, ..wire::of_call(call) }).await
+    }
+
+    /// Checks until the call is allowed, waiting as long as it is told each time and a little longer, by
+    /// chance. Where that would take longer than `within`, or waiting does not help, the denial is handed
+    /// back.
+    pub async fn acquire(&self, call: &Call<'_>, within: Duration) -> Result<Answer, ClientError> {
+        let until = Instant::now() + within;
+        loop {
+            let answer = self.check(call).await?;
+            let Some(wait) = answer.retry_after().filter(|_| !answer.is_allowed()) else {
+                return Ok(answer);
+            };
+            let spread = random_up_to((wait / SPREAD_PART).max(SPREAD_MIN));
+            let Some(next) = Instant::now().checked_add(wait + spread) else { return Ok(answer) };
+            if next > until {
+                return Ok(answer);
+            }
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    /// Gives back everything that a call took, places too, as if it had not been.
+    pub async fn refund(&self, answer: Answer) -> Result<(), ClientError> {
+        let said = match answer.by {
+            By::Daemon(said) => said,
+            By::Local(decision) => {
+                if let WhileAway::Local(limiter) = &self.inner.settings.while_away {
+                    limiter.refund(decision);
+                }
+                return Ok(());
+            }
+            By::Nobody => return Ok(()),
+        };
+        let CheckRequest { domain, attributes, cost, .. } = said.request;
+        if let Some(lease_id) = said.response.lease_id {
+            let (domain, attributes) = (domain.clone(), attributes.clone());
+            self.tell(async |mut to, deadline| {
+                to.release(within(ReleaseRequest { domain, attributes, lease_id }, deadline))
+                    .await
+                    .map(drop)
+            })
+            .await?;
+        }
+        let Some(taken_at_us) = said.response.taken_at_us else { return Ok(()) };
+        let request = RefundRequest { domain, attributes, cost, taken_at_us: Some(taken_at_us) };
+        self.tell(async |mut to, deadline| to.refund(within(request, deadline)).await.map(drop))
+            .await
+    }
+
+    /// Gives back the places that a call holds. What it took stays taken.
+    pub async fn release(&self, answer: Answer) -> Result<(), ClientError> {
+        let said = match answer.by {
+            By::Daemon(said) => said,
+            By::Local(decision) => {
+                if let WhileAway::Local(limiter) = &self.inner.settings.while_away {
+                    limiter.abandon(decision);
+                }
+                return Ok(());
+            }
+            By::Nobody => return Ok(()),
+        };
+        let Some(lease_id) = said.response.lease_id else { return Ok(()) };
+        let CheckRequest { domain, attributes, .. } = said.request;
+        let request = ReleaseRequest { domain, attributes, lease_id };
+        self.tell(async |mut to, deadline| to.release(within(request, deadline)).await.map(drop))
+            .await
+    }
+
+    /// Tells the status of the response to a call, for rules that count by it. Places stay held.
+    pub async fn count_response(
+        &self,
+        answer: &mut Answer,
+        status: u16,
+    ) -> Result<(), ClientError> {
+        match self.take_response(answer, status) {
+            Some(request) => self.send_response(request).await,
+            None => Ok(()),
+        }
+    }
+
+    /// What is still to be told of a response; nobody has to be told twice.
+    pub(crate) fn take_response(
+        &self,
+        answer: &mut Answer,
+        status: u16,
+    ) -> Option<CountResponseRequest> {
+        match &mut answer.by {
+            By::Daemon(said) => {
+                if !std::mem::take(&mut said.awaits_response) {
+                    return None;
+                }
+                let CheckRequest { domain, attributes, cost, .. } = said.request.clone();
+                let taken_at_us = said.response.taken_at_us?;
+                let status = status.into();
+                Some(CountResponseRequest { domain, attributes, cost, taken_at_us, status })
+            }
+            By::Local(decision) => {
+                if let WhileAway::Local(limiter) = &self.inner.settings.while_away {
+                    limiter.count_response(decision, status);
+                }
+                None
+            }
+            By::Nobody => None,
+        }
+    }
+
+    pub(crate) async fn send_response(
+        &self,
+        request: CountResponseRequest,
+    ) -> Result<(), ClientError> {
+        self.tell(async |mut to, deadline| {
+            to.count_response(within(request, deadline)).await.map(drop)
+        })
+        .await
+    }
+
+    pub(crate) async fn decide_asked(&self, asked: &Asked) -> Result<Answer, ClientError> {
+        self.decide(wire::of_asked(asked)).await
+    }
+
+    async fn decide(&self, request: CheckRequest) -> Result<Answer, ClientError> {
+        let error = match self.ask(&request).await {
+            Ok(response) => return Ok(Answer::of_daemon(request, response)),
+            Err(error) => error,
+        };
+        match error {
+            // The daemon has been heard, and its rules say so.
+            ClientError::Call | ClientError::Undecided => Err(error),
+            ClientError::Unavailable | ClientError::NoAnswer | ClientError::Busy => {
+                self.stand_in(&request, error)
+            }
+        }
+    }
+
+    /// Decides while the daemon is away.
+    fn stand_in(&self, request: &CheckRequest, error: ClientError) -> Result<Answer, ClientError> {
+        let by = match &self.inner.settings.while_away {
+            WhileAway::Refuse => return Err(error),
+            WhileAway::Allow => By::Nobody,
+            WhileAway::Local(limiter) => {
+                let attributes = wire::attributes(request);
+                let call = Call::new(&request.domain, &attributes);
+                let call = call.with_cost(request.cost.unwrap_or(1));
+                let decided = match (request.peek, request.debit) {
+                    (true, _) => limiter.peek(&call),
+                    (_, true) => limiter.debit(&call),
+                    _ => limiter.check(&call),
+                };
+                By::Local(decided.map_err(|_| ClientError::Call)?)
+            }
+        };
+        Ok(Answer { by })
+    }
+
+    /// Asks the daemon, and again where that is safe, within the deadline and the budget.
+    async fn ask(&self, request: &CheckRequest) -> Result<CheckResponse, ClientError> {
+        let Inner { breaker, settings, .. } = &*self.inner;
+        settings.budget.earn();
+        let until = Instant::now() + settings.deadline;
+        let mut failures = 0;
+        loop {
+            if !breaker.may_ask(Instant::now()) {
+                return Err(ClientError::Unavailable);
+            }
+            let asked = timeout_at(until, self.ask_once(request.clone())).await;
+            let error = match asked.unwrap_or(Err(ClientError::NoAnswer)) {
+                Err(
+                    error @ (ClientError::Unavailable | ClientError::NoAnswer | ClientError::Busy),
+                ) => error,
+                heard => {
+                    if breaker.answered() {
+                        tracing::info!("the daemon answers again");
+                    }
+                    return heard;
+                }
+            };
+            let now = Instant::now();
+            if breaker.failed(now) {
+                tracing::warn!(%error, "the daemon counts as away");
+            }
+            failures += 1;
+            let is_safe = request.peek || !error.may_have_changed_state();
+            let wait = RETRY.wait(failures);
+            let is_worth_it = is_safe && failures <= settings.retries_max && now + wait < until;
+            if !is_worth_it || !settings.budget.take() {
+                return Err(error);
+            }
+            sleep(wait).await;
+        }
+    }
+
+    async fn ask_once(&self, request: CheckRequest) -> Result<CheckResponse, ClientError> {
+        let Inner { pool, batches, settings, .. } = &*self.inner;
+        if let Some(batches) = batches {
+            return batches.ask(request).await;
+        }
+        let mut to = LimiterClient::new(pool.channel());
+        let checked = to.check(within(request, settings.deadline)).await;
+        checked.map(tonic::Response::into_inner).map_err(|status| of_check(&status))
+    }
+
+    /// Tells the daemon something that has no answer worth waiting for.
+    async fn tell<F: Future<Output = Result<(), Status>>>(
+        &self,
+        telling: impl FnOnce(LimiterClient<Channel>, Duration) -> F,
+    ) -> Result<(), ClientError> {
+        let Inner { pool, settings, .. } = &*self.inner;
+        let telling = telling(LimiterClient::new(pool.channel()), settings.deadline);
+        match timeout(settings.deadline, telling).await {
+            Ok(told) => told.map_err(|status| ClientError::of(&status)),
+            Err(_) => Err(ClientError::NoAnswer),
+        }
+    }
+}
+
+/// Of a call by itself. A daemon that cannot decide says so with details, and a connection that cannot be
+/// made has none.
+fn of_check(status: &Status) -> ClientError {
+    match status.code() {
+        Code::Unavailable if !status.details().is_empty() => ClientError::Undecided,
+        code => ClientError::of_code(code),
+    }
+}
+
+/// A message that the daemon need not answer after so long.
+fn within<T>(message: T, deadline: Duration) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(deadline);
+    request
+}
+
+/// Connections that calls take turns on.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    channels: Vec<Channel>,
+    next: AtomicUsize,
+}
+
+impl Pool {
+    fn new(endpoint: &Endpoint, connections: usize) -> Self {
+        let channels = (0..connections).map(|_| endpoint.connect_lazy()).collect();
+        Self { channels, next: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.channels.len()
+    }
+
+    pub(crate) fn channel(&self) -> Channel {
+        // ORDERING: it does not matter who gets which.
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        self.channels[next % self.channels.len()].clone()
+    }
+}

@@ -1,0 +1,117 @@
+//! How a client behaves: plain settings, checked when it is made.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::RuleLimiter;
+use tonic::transport::Endpoint;
+
+use crate::budget::RetryBudget;
+use crate::client::Client;
+use crate::error::ConfigError;
+
+/// A client in the making. See [`Client::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct ClientBuilder {
+    pub(crate) address: String,
+    pub(crate) connections: usize,
+    pub(crate) deadline: Duration,
+    pub(crate) window: Duration,
+    pub(crate) retries_max: u32,
+    pub(crate) budget: Arc<RetryBudget>,
+    pub(crate) while_away: WhileAway,
+}
+
+/// What happens to calls while the daemon does not answer.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum WhileAway {
+    /// They are errors, which the middleware answers with 503.
+    #[default]
+    Refuse,
+    /// They pass.
+    Allow,
+    /// A limiter in this process decides, which knows nothing of what was taken elsewhere: give it this
+    /// process's share.
+    Local(Arc<RuleLimiter>),
+}
+
+impl ClientBuilder {
+    /// Connections to the daemon, unless said.
+    pub const CONNECTIONS_DEFAULT: usize = 2;
+    /// How long a call may take with all its retries, unless said.
+    pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(250);
+    /// How long the first call of a batch waits for others at most, unless said.
+    pub const WINDOW_DEFAULT: Duration = Duration::from_micros(200);
+    /// How often a call is made again, unless said.
+    pub const RETRIES_MAX_DEFAULT: u32 = 3;
+
+    pub(crate) fn new(address: String) -> Self {
+        Self {
+            address,
+            connections: Self::CONNECTIONS_DEFAULT,
+            deadline: Self::DEADLINE_DEFAULT,
+            window: Self::WINDOW_DEFAULT,
+            retries_max: Self::RETRIES_MAX_DEFAULT,
+            budget: Arc::default(),
+            while_away: WhileAway::default(),
+        }
+    }
+
+    /// How many connections there are.
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// How long a call may take, with all its retries.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// How long the first call of a batch waits for others, while others keep coming. Zero sends each call
+    /// by itself.
+    pub fn window(mut self, window: Duration) -> Self {
+        self.window = window;
+        self
+    }
+
+    /// How often a call is made again that was not decided and took nothing.
+    pub fn retries_max(mut self, retries: u32) -> Self {
+        self.retries_max = retries;
+        self
+    }
+
+    /// How many retries there may be over all calls. Clients may share a budget.
+    pub fn retry_budget(mut self, budget: impl Into<Arc<RetryBudget>>) -> Self {
+        self.budget = budget.into();
+        self
+    }
+
+    /// What happens while the daemon does not answer.
+    pub fn while_away(mut self, while_away: WhileAway) -> Self {
+        self.while_away = while_away;
+        self
+    }
+
+    /// The client. It connects when the first call is made, and again whenever it has to.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn build(self) -> Result<Client, ConfigError> {
+        if self.connections == 0 {
+            return Err(ConfigError::Zero("connections"));
+        }
+        if self.deadline.is_zero() {
+            return Err(ConfigError::Zero("deadline"));
+        }
+        let endpoint =
+            Endpoint::from_shared(self.address.clone()).map_err(|_| ConfigError::Address)?;
+        // Whoever waits for a connection waits no longer than for an answer.
+        let endpoint = endpoint.connect_timeout(self.deadline).tcp_nodelay(true);
+        Ok(Client::of(&endpoint, self))
+    }
+}

@@ -1,0 +1,80 @@
+//! What goes wrong: with settings, and with calls.
+
+use std::fmt;
+
+use tonic::{Code, Status};
+
+/// Why a call has no answer. That is no denial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The daemon says that the call itself is wrong. Nothing was taken.
+    Call,
+    /// The daemon cannot be reached. Nothing was taken.
+    Unavailable,
+    /// The daemon is there and cannot decide, because its store is away and the rule says `deny` for that
+    /// case. Something may have been taken.
+    Undecided,
+    /// No answer came in time, or the connection broke. Something may have been taken.
+    NoAnswer,
+    /// So many calls wait already that this one was not sent. Nothing was taken.
+    Busy,
+}
+
+impl ClientError {
+    /// Whether the call may have been charged although there is no answer to it.
+    pub const fn may_have_changed_state(self) -> bool {
+        match self {
+            Self::NoAnswer | Self::Undecided => true,
+            Self::Call | Self::Unavailable | Self::Busy => false,
+        }
+    }
+
+    pub(crate) fn of(status: &Status) -> Self {
+        Self::of_code(status.code())
+    }
+
+    pub(crate) const fn of_code(code: Code) -> Self {
+        match code {
+            Code::InvalidArgument | Code::OutOfRange | Code::Unimplemented => Self::Call,
+            Code::Unavailable => Self::Unavailable,
+            Code::ResourceExhausted => Self::Busy,
+            _ => Self::NoAnswer,
+        }
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Call => "the daemon does not understand the call",
+            Self::Unavailable => "the daemon cannot be reached",
+            Self::Undecided => "the daemon cannot decide",
+            Self::NoAnswer => "no answer came in time",
+            Self::Busy => "too many calls wait for the daemon already",
+        })
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+/// Why a client cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The address is none: it has to be like `http://127.0.0.1:8081`.
+    Address,
+    /// A number is 0 that has to be more.
+    Zero(&'static str),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address => f.write_str("the address has to be like http://127.0.0.1:8081"),
+            Self::Zero(what) => write!(f, "`{what}` has to be more than 0"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}

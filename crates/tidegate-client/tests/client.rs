@@ -1,0 +1,200 @@
+//! The client against a daemon that does what a test says: batches, deadlines, retries, fallbacks.
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails with the place")]
+
+mod fake;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fake::{Act, Fake, PATIENCE};
+use tidegate::{Call, RuleLimiter};
+use tidegate_client::{Client, ClientError, ConfigError, RetryBudget, WhileAway};
+use tidegate_proto::tidegate::v1::CheckResponse;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tonic::Code;
+
+async fn check(client: &Client, value: &str) -> Result<tidegate_client::Answer, ClientError> {
+    let attributes = [("key", value).into()];
+    let call = Call::new("api", &attributes);
+    tokio::time::timeout(PATIENCE, client.check(&call)).await.unwrap()
+}
+
+/// Makes calls at the same time; each has to get its own answer.
+async fn check_together(client: &Client, calls: usize, padding: usize) {
+    let mut checking = JoinSet::new();
+    for number in 0..calls {
+        let client = client.clone();
+        checking.spawn(async move {
+            let value = format!("{number}-{}", "x".repeat(padding));
+            let answer = check(&client, &value).await.unwrap();
+            assert_eq!(answer.rule(), Some(value.as_str()));
+        });
+    }
+    checking.join_all().await;
+}
+
+#[tokio::test]
+async fn calls_made_at_the_same_time_share_a_message() {
+    let fake = Fake::new(|_| Act::Allow);
+    let client = fake.client().await.build().unwrap();
+    check_together(&client, 500, 0).await;
+    let messages = fake.heard().messages;
+    assert_eq!(messages.iter().sum::<usize>(), 500);
+    assert!(messages.len() <= 20, "{messages:?}");
+}
+
+#[tokio::test]
+async fn a_call_alone_is_sent_alone_and_without_a_window_all_are() {
+    let fake = Fake::new(|_| Act::Allow);
+    let client = fake.client().await.build().unwrap();
+    check_together(&client, 1, 0).await;
+    assert_eq!(fake.heard().messages, [1]);
+    let client = fake.client().await.window(Duration::ZERO).build().unwrap();
+    check_together(&client, 10, 0).await;
+    assert_eq!(fake.heard().single, 10);
+}
+
+#[tokio::test]
+async fn no_message_is_larger_than_the_daemon_takes() {
+    let fake = Fake::new(|_| Act::Allow);
+    let client = fake.client().await.build().unwrap();
+    check_together(&client, 100, 5_000).await;
+    check_together(&client, 3_000, 0).await;
+    assert!(fake.heard().messages.iter().all(|calls| *calls <= 1_000));
+}
+
+#[tokio::test]
+async fn a_daemon_that_does_not_answer_is_waited_for_until_the_deadline() {
+    let fake = Fake::new(|_| Act::Hang);
+    let client = fake.client().await.deadline(Duration::from_millis(50)).build().unwrap();
+    let start = Instant::now();
+    assert_eq!(check(&client, "a").await.unwrap_err(), ClientError::NoAnswer);
+    assert!(start.elapsed() >= Duration::from_millis(50));
+    // It may have been decided, so it is not asked again.
+    assert_eq!(fake.heard().messages, [1]);
+}
+
+#[tokio::test]
+async fn what_took_nothing_is_tried_again() {
+    let fake = Fake::new(|message| match message {
+        0 | 1 => Act::Fail(Code::Unavailable),
+        _ => Act::Allow,
+    });
+    let client = fake.client().await.build().unwrap();
+    assert!(check(&client, "a").await.unwrap().is_allowed());
+    assert_eq!(fake.heard().messages.len(), 3);
+}
+
+#[tokio::test]
+async fn retries_stay_within_their_budget() {
+    let fake = Fake::new(|_| Act::Fail(Code::Unavailable));
+    let client = fake.client().await.retry_budget(RetryBudget::new(10, 5)).build().unwrap();
+    for _ in 0..200 {
+        assert_eq!(check(&client, "a").await.unwrap_err(), ClientError::Unavailable);
+    }
+    // A few until it counts as away; from then on somebody tries now and then.
+    let messages = fake.heard().messages.len();
+    assert!(messages <= 5 + 5 + 20, "{messages}");
+}
+
+#[tokio::test]
+async fn while_the_daemon_hangs_callers_do_not_queue_up_behind_it() {
+    let fake = Fake::new(|_| Act::Hang);
+    let deadline = Duration::from_millis(20);
+    let builder = fake.client().await.deadline(deadline).while_away(WhileAway::Allow);
+    let client = builder.build().unwrap();
+    for _ in 0..1_000 {
+        let answer = check(&client, "a").await.unwrap();
+        assert!(answer.is_allowed() && answer.is_fallback() && answer.is_degraded());
+    }
+    // At one deadline each this would have taken a thousand messages.
+    assert!(fake.heard().messages.len() < 100, "{}", fake.heard().messages.len());
+}
+
+#[tokio::test]
+async fn a_local_limiter_stands_in_while_the_daemon_is_away() {
+    // Nobody listens where somebody did a moment ago.
+    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let rules = "{ domain: api, rules: [ { name: share, per: [key], limit: 2/day } ] }";
+    let local = Arc::new(RuleLimiter::new(rules).unwrap());
+    let builder = Client::builder(format!("http://{gone}")).deadline(PATIENCE);
+    let client = builder.clone().while_away(WhileAway::Local(local)).build().unwrap();
+    for (key, allowed) in [("a", true), ("a", true), ("a", false), ("b", true)] {
+        let answer = check(&client, key).await.unwrap();
+        assert_eq!(answer.is_allowed(), allowed);
+        assert!(answer.is_fallback());
+        assert_eq!(answer.rule(), Some("share"));
+    }
+    let refusing = builder.build().unwrap();
+    assert_eq!(check(&refusing, "a").await.unwrap_err(), ClientError::Unavailable);
+}
+
+#[tokio::test]
+async fn what_the_daemon_cannot_decide_is_not_decided_here() {
+    let fake = Fake::new(|_| Act::Undecided);
+    let client = fake.client().await.while_away(WhileAway::Allow).build().unwrap();
+    for _ in 0..10 {
+        assert_eq!(check(&client, "a").await.unwrap_err(), ClientError::Undecided);
+    }
+    assert_eq!(fake.heard().messages.len(), 10);
+}
+
+#[tokio::test]
+async fn a_denied_call_is_made_again_when_the_daemon_says_so() {
+    let denied = CheckResponse { retry_after_ms: Some(30), ..CheckResponse::default() };
+    let never = CheckResponse { reason: Some("never-fits".to_owned()), ..CheckResponse::default() };
+    let fake = Fake::new(move |message| match message {
+        0 | 1 => Act::Say(Box::new(denied.clone())),
+        2 => Act::Allow,
+        3 => Act::Say(Box::new(CheckResponse { retry_after_ms: Some(60_000), ..denied.clone() })),
+        _ => Act::Say(Box::new(never.clone())),
+    });
+    let client = fake.client().await.build().unwrap();
+    let call = Call::new("api", &[]);
+    let start = Instant::now();
+    assert!(client.acquire(&call, PATIENCE).await.unwrap().is_allowed());
+    assert!(start.elapsed() >= Duration::from_millis(60));
+    // What takes too long or never helps is not waited for.
+    for reason in ["over-limit", "never-fits"] {
+        let answer = client.acquire(&call, Duration::from_secs(30)).await.unwrap();
+        assert_eq!(answer.reason().unwrap().as_str(), reason);
+    }
+    assert_eq!(fake.heard().messages.len(), 5);
+}
+
+#[tokio::test]
+async fn what_was_taken_is_given_back_by_its_own_name() {
+    let taken = CheckResponse {
+        allowed: true,
+        taken_at_us: Some(17),
+        lease_id: Some("abc".to_owned()),
+        counts_responses: true,
+        ..CheckResponse::default()
+    };
+    let fake = Fake::new(move |_| Act::Say(Box::new(taken.clone())));
+    let client = fake.client().await.build().unwrap();
+    let mut answer = check(&client, "a").await.unwrap();
+    assert!(answer.holds_places() && answer.counts_responses());
+    client.count_response(&mut answer, 401).await.unwrap();
+    assert!(!answer.counts_responses());
+    client.count_response(&mut answer, 200).await.unwrap();
+    client.release(answer).await.unwrap();
+    client.refund(check(&client, "b").await.unwrap()).await.unwrap();
+    let heard = fake.heard();
+    let [told] = &heard.responses[..] else { panic!("told once") };
+    assert_eq!((told.status, told.taken_at_us, told.cost), (401, 17, Some(1)));
+    assert_eq!(heard.releases.len(), 2);
+    assert!(heard.releases.iter().all(|release| release.lease_id == "abc"));
+    let [refund] = &heard.refunds[..] else { panic!("one refund") };
+    assert_eq!((refund.taken_at_us, refund.attributes[0].value.as_str()), (Some(17), "b"));
+}
+
+#[tokio::test]
+async fn settings_that_cannot_work_are_refused() {
+    let error = |builder: tidegate_client::ClientBuilder| builder.build().unwrap_err();
+    assert_eq!(error(Client::builder("not an address")), ConfigError::Address);
+    let builder = Client::builder("http://127.0.0.1:1");
+    assert_eq!(error(builder.clone().connections(0)), ConfigError::Zero("connections"));
+    assert_eq!(error(builder.deadline(Duration::ZERO)), ConfigError::Zero("deadline"));
+}

@@ -1,0 +1,185 @@
+//! The layer that waits for other people's limits, on a clock that the runtime moves.
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails with the place")]
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::Full;
+use tidegate_client::{RetryBudget, ThrottledLayer};
+use tokio::time::Instant;
+use tower::{Layer as _, Service, ServiceExt as _, service_fn};
+
+type Body = Full<Bytes>;
+
+/// A server that answers from a list, and notes when it was asked.
+#[derive(Clone, Default)]
+struct Server {
+    answers: Arc<Mutex<Vec<Response<()>>>>,
+    asked_at: Arc<Mutex<Vec<Instant>>>,
+}
+
+/// What the layer goes around.
+trait Answers:
+    Service<Request<Body>, Response = Response<()>, Error = Infallible, Future: Send + 'static>
+    + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<S> Answers for S where
+    S: Service<Request<Body>, Response = Response<()>, Error = Infallible, Future: Send + 'static>
+        + Clone
+        + Send
+        + 'static
+{
+}
+
+impl Server {
+    /// Answers in this order, and then 200.
+    fn new(answers: &[(u16, &[(&'static str, &str)])]) -> Self {
+        let answer = |(status, headers): &(u16, &[(&'static str, &str)])| {
+            let mut builder = Response::builder().status(*status);
+            for (name, value) in *headers {
+                builder = builder.header(*name, *value);
+            }
+            builder.body(()).unwrap()
+        };
+        let answers = answers.iter().rev().map(answer).collect();
+        Self { answers: Arc::new(Mutex::new(answers)), ..Self::default() }
+    }
+
+    fn service(&self) -> impl Answers + use<> {
+        let server = self.clone();
+        service_fn(move |_: Request<Body>| {
+            server.asked_at.lock().unwrap().push(Instant::now());
+            let next = server.answers.lock().unwrap().pop();
+            async move { Ok(next.unwrap_or_default()) }
+        })
+    }
+
+    fn asked(&self) -> usize {
+        self.asked_at.lock().unwrap().len()
+    }
+
+    /// How long before each request but the first.
+    fn waits(&self) -> Vec<Duration> {
+        let asked_at = self.asked_at.lock().unwrap();
+        asked_at.windows(2).map(|pair| pair[1] - pair[0]).collect()
+    }
+}
+
+fn request(method: Method) -> Request<Body> {
+    let mut request = Request::new(Full::new(Bytes::from("body")));
+    *request.method_mut() = method;
+    request
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_waited_out() {
+    let server = Server::new(&[
+        (429, &[("retry-after", "7")]),
+        (503, &[("ratelimit", r#""default";r=0;t=5"#)]),
+        (
+            429,
+            &[
+                ("retry-after", "Sun, 06 Nov 1994 08:49:40 GMT"),
+                ("date", "Sun, 06 Nov 1994 08:49:37 GMT"),
+            ],
+        ),
+    ]);
+    let service = ThrottledLayer::new().layer(server.service());
+    assert_eq!(service.oneshot(request(Method::GET)).await.unwrap().status(), 200);
+    let waits = server.waits();
+    assert_eq!(waits.len(), 3);
+    for (wait, told) in waits.iter().zip([7_u64, 5, 3]) {
+        let told = Duration::from_secs(told);
+        // A tenth is added by chance, and a tenth of what is left on waking.
+        assert!(*wait >= told && *wait <= told + told / 4, "{wait:?} for {told:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_request_waits_longer_than_it_may() {
+    let server = Server::new(&[(429, &[("retry-after", "3600")])]);
+    let service = ThrottledLayer::new().wait_max(Duration::from_secs(10)).layer(server.service());
+    let start = Instant::now();
+    let response = service.oneshot(request(Method::GET)).await.unwrap();
+    assert_eq!(response.status(), 429);
+    assert_eq!((server.asked(), start.elapsed()), (1, Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_may_be_made_twice_is() {
+    for (method, key, asked) in [
+        (Method::GET, false, 2),
+        (Method::PUT, false, 2),
+        (Method::DELETE, false, 2),
+        (Method::POST, false, 1),
+        (Method::PATCH, false, 1),
+        (Method::POST, true, 2),
+    ] {
+        let server = Server::new(&[(429, &[("retry-after", "1")])]);
+        let mut request = request(method.clone());
+        if key {
+            request.headers_mut().insert("idempotency-key", "17".parse().unwrap());
+        }
+        ThrottledLayer::new().layer(server.service()).oneshot(request).await.unwrap();
+        assert_eq!(server.asked(), asked, "{method}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_have_a_number_and_a_budget() {
+    let refusal = (429, &[("retry-after", "1")] as &[_]);
+    let server = Server::new(&[refusal; 100]);
+    let service = ThrottledLayer::new().retries_max(2).layer(server.service());
+    let response = service.oneshot(request(Method::GET)).await.unwrap();
+    assert_eq!((response.status().as_u16(), server.asked()), (429, 3));
+
+    let server = Server::new(&[refusal; 100]);
+    let layer = ThrottledLayer::new().retry_budget(RetryBudget::new(0, 5));
+    for _ in 0..10 {
+        let service = layer.layer(server.service());
+        service.oneshot(request(Method::GET)).await.unwrap();
+    }
+    assert_eq!(server.asked(), 10 + 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_nothing_is_left_others_wait_too() {
+    let server = Server::new(&[(200, &[("ratelimit", r#""default";r=0;t=20"#)])]);
+    let layer = ThrottledLayer::new();
+    for _ in 0..2 {
+        let service = layer.layer(server.service());
+        // What cannot be made twice can still be made late.
+        assert_eq!(service.oneshot(request(Method::POST)).await.unwrap().status(), 200);
+    }
+    let [wait] = server.waits()[..] else { panic!("two requests") };
+    assert!(wait >= Duration::from_secs(20) && wait <= Duration::from_secs(25), "{wait:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_without_a_time_is_backed_off() {
+    let server = Server::new(&[(429, &[]), (503, &[]), (429, &[])]);
+    let service = ThrottledLayer::new().layer(server.service());
+    assert_eq!(service.oneshot(request(Method::GET)).await.unwrap().status(), 200);
+    for (wait, most) in server.waits().into_iter().zip([100, 200, 400]) {
+        // The timer's ticks are whole milliseconds.
+        assert!(wait <= Duration::from_millis(most + 1), "{wait:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_answers_are_handed_on() {
+    let server = Server::new(&[(500, &[("retry-after", "1")]), (404, &[])]);
+    let layer = ThrottledLayer::new();
+    for expected in [500, 404] {
+        let service = layer.layer(server.service());
+        assert_eq!(service.oneshot(request(Method::GET)).await.unwrap().status(), expected);
+    }
+    assert_eq!(server.asked(), 2);
+}

@@ -1,0 +1,93 @@
+//! The head of a request, whatever its body is made of, and who is at the other end of its connection.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::header::CONTENT_TYPE;
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Uri};
+
+/// What is known of a request before its body is read.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Head<'r> {
+    /// The method.
+    pub method: &'r Method,
+    /// The target as the client sent it, also where a router has cut something off.
+    pub uri: &'r Uri,
+    /// The headers.
+    pub headers: &'r HeaderMap,
+    /// What servers and other layers noted.
+    pub extensions: &'r Extensions,
+}
+
+impl<'r> Head<'r> {
+    pub(crate) fn of<B>(request: &'r Request<B>) -> Self {
+        let extensions = request.extensions();
+        Self {
+            method: request.method(),
+            uri: original_uri(extensions).unwrap_or_else(|| request.uri()),
+            headers: request.headers(),
+            extensions,
+        }
+    }
+}
+
+/// The address of the other end of a connection, for servers that note it themselves: one layer puts it
+/// into the extensions of each request, and this one finds it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Peer(pub SocketAddr);
+
+/// Where the address is found unless the layer is told otherwise.
+pub(crate) fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    if let Some(Peer(address)) = extensions.get() {
+        return Some(address.ip());
+    }
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::ConnectInfo(address)) =
+        extensions.get::<axum::extract::ConnectInfo<SocketAddr>>()
+    {
+        return Some(address.ip());
+    }
+    #[cfg(feature = "tonic")]
+    if let Some(info) = extensions.get::<tonic::transport::server::TcpConnectInfo>() {
+        return info.remote_addr().map(|address| address.ip());
+    }
+    None
+}
+
+/// Routers cut the prefix of what they nest off the path, and a rule for the whole path would not see
+/// its requests any more.
+#[cfg(feature = "axum")]
+fn original_uri(extensions: &Extensions) -> Option<&Uri> {
+    extensions.get::<axum::extract::OriginalUri>().map(|axum::extract::OriginalUri(uri)| uri)
+}
+
+#[cfg(not(feature = "axum"))]
+fn original_uri(_: &Extensions) -> Option<&Uri> {
+    None
+}
+
+/// The language that a refusal is written in.
+#[derive(Clone, Debug)]
+pub(crate) enum Tongue {
+    Http,
+    /// With the content type that the client speaks.
+    Grpc(HeaderValue),
+}
+
+impl Tongue {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        const GRPC: &[u8] = b"application/grpc";
+        match headers.get(CONTENT_TYPE) {
+            Some(value) => match value.as_bytes().get(GRPC.len()..) {
+                Some(rest)
+                    if value.as_bytes()[..GRPC.len()].eq_ignore_ascii_case(GRPC)
+                        && matches!(rest.first(), None | Some(b'+' | b'-' | b';' | b' ')) =>
+                {
+                    Self::Grpc(value.clone())
+                }
+                _ => Self::Http,
+            },
+            None => Self::Http,
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! From the head of a request to what becomes of it: its attributes, the decision, and what follows by
+//! the settings. It waits for nobody.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use tidegate::{Call, Clock as _, SystemClock};
+use tidegate_identity::{Attributes, RequestParts};
+
+use crate::decide::{Asked, Decide, Decided, Undecided};
+use crate::grpc;
+use crate::head::{Head, Tongue};
+use crate::layer::{OnUndecided, Settings};
+use crate::passage::Passage;
+use crate::refusal;
+use crate::standing::Standing;
+
+/// What becomes of a request.
+pub(crate) enum Verdict<D: Decide> {
+    Pass(Passage<D>),
+    /// It passes after so long.
+    Wait(Passage<D>, Duration),
+    Refuse(Response<Bytes>),
+}
+
+/// The same, or what has to be waited for.
+pub(crate) enum First<D: Decide> {
+    Known(Verdict<D>),
+    Ask(Asked),
+}
+
+thread_local! {
+    /// The attributes of the request at hand, in memory that the next one uses again.
+    static ATTRIBUTES: RefCell<Attributes> = RefCell::default();
+}
+
+const DOUBTFUL: &str = "the request names more than one host or key, or one that is none";
+
+impl<D: Decide> Settings<D> {
+    /// Decides a request at once where that is possible.
+    pub(crate) fn judge(&self, head: &Head<'_>, tongue: &Tongue) -> First<D> {
+        let mut attributes = ATTRIBUTES.take();
+        self.describe_to(head, &mut attributes);
+        if self.refuse_doubtful && attributes.doubts().any() {
+            return First::Known(Verdict::Refuse(match tongue {
+                Tongue::Http => refusal::doubtful(DOUBTFUL),
+                Tongue::Grpc(content_type) => grpc::doubtful(DOUBTFUL, content_type.clone()),
+            }));
+        }
+        let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
+        let decided = {
+            let list = attributes.list();
+            self.decider.decide_now(&Call::new(&self.domain, &list).with_cost(cost))
+        };
+        match decided {
+            Some(decided) => {
+                ATTRIBUTES.replace(attributes);
+                First::Known(self.weigh(decided, tongue))
+            }
+            None => First::Ask(Asked { domain: Arc::clone(&self.domain), attributes, cost }),
+        }
+    }
+
+    /// What follows from a decision.
+    pub(crate) fn weigh(
+        &self,
+        decided: Result<D::Decided, Undecided>,
+        tongue: &Tongue,
+    ) -> Verdict<D> {
+        let decided = match decided {
+            Ok(decided) => decided,
+            Err(Undecided::Unavailable) if self.on_undecided == OnUndecided::LetPass => {
+                return Verdict::Pass(Passage::undecided());
+            }
+            Err(why) => {
+                return Verdict::Refuse(match tongue {
+                    Tongue::Http => refusal::undecided(why),
+                    Tongue::Grpc(content_type) => grpc::undecided(why, content_type.clone()),
+                });
+            }
+        };
+        if !decided.is_allowed() {
+            return Verdict::Refuse(self.refusal(&decided.standing(), tongue));
+        }
+        let delay = decided.delay();
+        if delay.is_zero() {
+            return Verdict::Pass(Passage::at_once(decided, &self.decider));
+        }
+        if delay <= self.delay_max {
+            return Verdict::Wait(Passage::waiting(decided, &self.decider), delay);
+        }
+        let until_taken = delay.saturating_sub(self.delay_max);
+        let response = self.refusal(&decided.turned_away(until_taken), tongue);
+        self.decider.withdrawn(decided);
+        Verdict::Refuse(response)
+    }
+
+    fn describe_to(&self, head: &Head<'_>, attributes: &mut Attributes) {
+        match &self.identity {
+            Some(identity) => {
+                let peer = (self.peer)(head.extensions);
+                if peer.is_none() {
+                    warn_of_no_peer();
+                }
+                let Head { method, uri, headers, .. } = *head;
+                let parts = RequestParts::of_http(peer, method, uri, headers);
+                identity.attributes(&parts, SystemClock.now(), attributes);
+            }
+            None => attributes.clear(),
+        }
+        if let Some(describe) = &self.describe {
+            describe(head, attributes);
+        }
+    }
+
+    fn refusal(&self, standing: &Standing<'_>, tongue: &Tongue) -> Response<Bytes> {
+        match tongue {
+            Tongue::Http => refusal(standing, self.headers),
+            Tongue::Grpc(content_type) => {
+                grpc::refusal(standing, self.headers, content_type.clone())
+            }
+        }
+    }
+}
+
+/// Rules that count by address do not apply to requests that have none, and nobody would notice. It is
+/// said once: a server that forgets the address forgets it always, and one on a Unix socket means it.
+#[cold]
+fn warn_of_no_peer() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    // ORDERING: it guards nothing but the line itself.
+    if !SAID.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            "requests come without the address of their peer, so they have no attribute `ip`; with axum \
+             serve with `into_make_service_with_connect_info::<SocketAddr>()`"
+        );
+    }
+}

@@ -1,0 +1,229 @@
+//! The layer and its settings.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Extensions;
+use tidegate_identity::{Attributes, Identity, IdentityConfig};
+use tower_layer::Layer;
+
+use crate::decide::Decide;
+use crate::head::{self, Head};
+use crate::headers::HeaderSet;
+use crate::service::RateLimit;
+
+/// Limits the requests that come to a service.
+///
+/// The limiter and all that it counts are shared by every service that the layer makes, however often
+/// they are cloned.
+///
+/// ```
+/// use tidegate::RuleLimiter;
+/// use tidegate_tower::RateLimitLayer;
+///
+/// let limiter = RuleLimiter::new("{ domain: api, rules: [ { name: all, per: [ip], limit: 10/s } ] }")?;
+/// let layer = RateLimitLayer::new(limiter).domain("api");
+/// # let _ = layer;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RateLimitLayer<D> {
+    pub(crate) settings: Arc<Settings<D>>,
+}
+
+/// What happens to a request that could not be decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnUndecided {
+    /// It is answered with 503, or over gRPC with `UNAVAILABLE`.
+    #[default]
+    Refuse,
+    /// It passes.
+    LetPass,
+}
+
+/// More attributes of a request, from who knows it better.
+type Describe = dyn Fn(&Head<'_>, &mut Attributes) + Send + Sync;
+/// What a request costs.
+type Cost = dyn Fn(&Head<'_>) -> u64 + Send + Sync;
+/// Who is at the other end of the connection.
+type FindPeer = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
+
+/// All of it, behind one pointer.
+pub(crate) struct Settings<D> {
+    pub(crate) decider: Arc<D>,
+    pub(crate) domain: Arc<str>,
+    pub(crate) identity: Option<Arc<Identity>>,
+    pub(crate) describe: Option<Arc<Describe>>,
+    pub(crate) cost: Option<Arc<Cost>>,
+    pub(crate) peer: Arc<FindPeer>,
+    pub(crate) headers: HeaderSet,
+    pub(crate) delay_max: Duration,
+    pub(crate) on_undecided: OnUndecided,
+    pub(crate) refuse_doubtful: bool,
+}
+
+impl RateLimitLayer<()> {
+    /// The domain whose rules apply unless another is named.
+    pub const DOMAIN_DEFAULT: &'static str = "default";
+    /// How long a request is held back at most, unless said: as long as most clients wait.
+    pub const DELAY_MAX_DEFAULT: Duration = Duration::from_secs(10);
+    /// What the identity hashes with where no other is given. It then looks for no API keys, and nothing
+    /// but a method of more than 256 bytes is hashed.
+    const SECRET: [u8; 16] = *b"no keys to hide.";
+}
+
+impl<D: Decide> RateLimitLayer<D> {
+    /// A layer that asks this limiter, and knows requests by their address, method, host and path.
+    pub fn new(decider: D) -> Self {
+        Self::sharing(Arc::new(decider))
+    }
+
+    /// The same with a limiter that others ask too.
+    pub fn sharing(decider: Arc<D>) -> Self {
+        let identity = Identity::new(IdentityConfig::new(RateLimitLayer::SECRET)).ok();
+        let settings = Settings {
+            decider,
+            domain: RateLimitLayer::DOMAIN_DEFAULT.into(),
+            identity: identity.map(Arc::new),
+            describe: None,
+            cost: None,
+            peer: Arc::new(head::peer),
+            headers: HeaderSet::default(),
+            delay_max: RateLimitLayer::DELAY_MAX_DEFAULT,
+            on_undecided: OnUndecided::default(),
+            refuse_doubtful: false,
+        };
+        Self { settings: Arc::new(settings) }
+    }
+
+    /// Whose rules apply; [`RateLimitLayer::DOMAIN_DEFAULT`] unless said.
+    #[must_use]
+    pub fn domain(self, domain: impl Into<Arc<str>>) -> Self {
+        self.with(|settings| settings.domain = domain.into())
+    }
+
+    /// How attributes are made of requests: trusted proxies, API keys, tokens, headers.
+    #[must_use]
+    pub fn identity(self, identity: impl Into<Arc<Identity>>) -> Self {
+        self.with(|settings| settings.identity = Some(identity.into()))
+    }
+
+    /// Adds attributes that the program knows: the user of its session, the matched route.
+    #[must_use]
+    pub fn describe(
+        self,
+        describe: impl Fn(&Head<'_>, &mut Attributes) + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|settings| settings.describe = Some(Arc::new(describe)))
+    }
+
+    /// Leaves out the attributes of the [identity](Self::identity), so that there are those of
+    /// [`describe`](Self::describe) alone.
+    #[must_use]
+    pub fn without_identity(self) -> Self {
+        self.with(|settings| settings.identity = None)
+    }
+
+    /// What a request costs, where that is not 1.
+    #[must_use]
+    pub fn cost(self, cost: impl Fn(&Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.cost = Some(Arc::new(cost)))
+    }
+
+    /// Where the address of the other end is found. Unless said, it is [`Peer`](crate::Peer), what axum
+    /// notes as `ConnectInfo<SocketAddr>` (feature `axum`), or what tonic notes (feature `tonic`).
+    #[must_use]
+    pub fn peer(
+        self,
+        peer: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|settings| settings.peer = Arc::new(peer))
+    }
+
+    /// Which headers responses have; all unless said.
+    #[must_use]
+    pub fn headers(self, headers: HeaderSet) -> Self {
+        self.with(|settings| settings.headers = headers)
+    }
+
+    /// How long a request is held back at most by a leaky bucket;
+    /// [`RateLimitLayer::DELAY_MAX_DEFAULT`] unless said. One whose turn is further off is refused, and
+    /// what it took is given back.
+    #[must_use]
+    pub fn delay_max(self, delay_max: Duration) -> Self {
+        self.with(|settings| settings.delay_max = delay_max)
+    }
+
+    /// What happens to a request that could not be decided; it is refused with 503 unless said.
+    #[must_use]
+    pub fn on_undecided(self, on_undecided: OnUndecided) -> Self {
+        self.with(|settings| settings.on_undecided = on_undecided)
+    }
+
+    /// Answers 400 to requests that two servers might read in two ways: more than one host or API key.
+    /// Whoever sends one may hope to be counted as somebody else.
+    #[must_use]
+    pub fn refuse_doubtful(self) -> Self {
+        self.with(|settings| settings.refuse_doubtful = true)
+    }
+
+    /// The limiter.
+    pub fn decider(&self) -> &Arc<D> {
+        &self.settings.decider
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Settings<D>)) -> Self {
+        change(Arc::make_mut(&mut self.settings));
+        self
+    }
+}
+
+impl<S, D> Layer<S> for RateLimitLayer<D> {
+    type Service = RateLimit<S, D>;
+
+    fn layer(&self, inner: S) -> RateLimit<S, D> {
+        RateLimit::new(inner, Arc::clone(&self.settings))
+    }
+}
+
+impl<D> Clone for RateLimitLayer<D> {
+    fn clone(&self) -> Self {
+        Self { settings: Arc::clone(&self.settings) }
+    }
+}
+
+impl<D> Clone for Settings<D> {
+    fn clone(&self) -> Self {
+        Self {
+            decider: Arc::clone(&self.decider),
+            domain: Arc::clone(&self.domain),
+            identity: self.identity.clone(),
+            describe: self.describe.clone(),
+            cost: self.cost.clone(),
+            peer: Arc::clone(&self.peer),
+            headers: self.headers,
+            delay_max: self.delay_max,
+            on_undecided: self.on_undecided,
+            refuse_doubtful: self.refuse_doubtful,
+        }
+    }
+}
+
+impl<D> fmt::Debug for RateLimitLayer<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.settings.fmt(f)
+    }
+}
+
+impl<D> fmt::Debug for Settings<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimit")
+            .field("domain", &self.domain)
+            .field("headers", &self.headers)
+            .field("delay_max", &self.delay_max)
+            .field("on_undecided", &self.on_undecided)
+            .field("refuse_doubtful", &self.refuse_doubtful)
+            .finish_non_exhaustive()
+    }
+}

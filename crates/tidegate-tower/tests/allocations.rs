@@ -1,0 +1,121 @@
+//! What the layer takes from the heap for a request that passes: nothing for the decision and the
+//! future, and for headers the buffer of their values and the room in the map.
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails with the place")]
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Empty;
+use support::rules;
+use tidegate::RuleLimiter;
+use tidegate_tower::{HeaderSet, Peer, RateLimitLayer};
+use tower::{Layer as _, Service};
+
+thread_local! {
+    static TAKEN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, with a count for each thread.
+struct Counting;
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
+        // SAFETY: the caller keeps the promises of `alloc`, which are the system's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the promises of `dealloc`, and the system made the block.
+        unsafe { System.dealloc(place, layout) }
+    }
+
+    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
+        // SAFETY: the caller keeps the promises of `realloc`, and the system made the block.
+        unsafe { System.realloc(place, layout, size) }
+    }
+}
+
+/// A service that takes nothing.
+#[derive(Clone)]
+struct Hello;
+
+impl Service<Request<()>> for Hello {
+    type Response = Response<Empty<Bytes>>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Empty<Bytes>>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        ready(Ok(Response::new(Empty::new())))
+    }
+}
+
+fn request() -> Request<()> {
+    let mut request = Request::get("/orders/17").header("host", "example.com").body(()).unwrap();
+    request.extensions_mut().insert(Peer(SocketAddr::from(([192, 0, 2, 7], 4711))));
+    request
+}
+
+/// The allocations of so many requests, once buffers have their size.
+fn during<S, B>(mut service: S, requests: usize) -> u64
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
+{
+    let mut taken = 0;
+    for number in 0..requests + 10 {
+        let request = request();
+        let before = TAKEN.get();
+        let polled = {
+            let calling = pin!(service.call(request));
+            calling.poll(&mut Context::from_waker(Waker::noop()))
+        };
+        taken += if number < 10 { 0 } else { TAKEN.get() - before };
+        let Poll::Ready(Ok(response)) = polled else { panic!("it is ready at once") };
+        assert_eq!(response.status(), 200);
+    }
+    taken
+}
+
+const RULES: &str = "
+domain: default
+rules: [ { name: orders, match: { path: '/orders/{id}' }, per: [ip], limit: 1000000/day } ]";
+
+fn layer() -> RateLimitLayer<RuleLimiter> {
+    RateLimitLayer::new(RuleLimiter::builder(rules(RULES)).build().unwrap())
+}
+
+#[test]
+fn a_request_that_passes_takes_nothing_from_the_heap() {
+    assert_eq!(during(Hello, 1_000), 0);
+    assert_eq!(during(layer().headers(HeaderSet::None).layer(Hello), 1_000), 0);
+}
+
+#[test]
+fn its_headers_take_their_places_in_the_map_and_hardly_more() {
+    // The table of the map and the list of its entries, which a response that has headers already has.
+    const MAP: u64 = 2;
+    for set in [HeaderSet::All, HeaderSet::Ietf, HeaderSet::XRateLimit] {
+        let taken = during(layer().headers(set).layer(Hello), 1_000);
+        let values = taken - MAP * 1_000;
+        // The responses are gone when the next ones come, so their room is used again.
+        assert!(values <= 100, "{set}: {values} for the values of 1,000 responses");
+    }
+}
