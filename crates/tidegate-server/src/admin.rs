@@ -125,9 +125,9 @@ impl Admin {
                 Ok(Reply::typed(StatusCode::OK, metrics::CONTENT_TYPE, text))
             }
             Asked::Rules => rules::list(engine, query),
-            Asked::Explain => keys::explain(engine, fields),
-            Asked::Peek => keys::peek(engine, fields),
-            Asked::Reset => keys::reset(engine, fields, peer),
+            Asked::Explain => keys::explain(engine, fields).await,
+            Asked::Peek => keys::peek(engine, fields).await,
+            Asked::Reset => keys::reset(engine, fields, peer).await,
             Asked::Top => keys::top(engine, query),
             Asked::LogLevel if is_read => self.log_level(),
             Asked::LogLevel => self.set_log_level(fields, peer),

@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
+pub use tidegate::Source;
 use tidegate::rules::{LimitDecision, Reason};
 use tidegate::{RuleDecision, Span, Timestamp};
+use tidegate_tower::Standing;
 
 use crate::controls::Ruling;
 use crate::lease;
@@ -26,31 +28,18 @@ enum By {
     Controls(Ruling),
     /// By the rules; while everything is in shadow, their denial is only noted.
     Rules { decision: RuleDecision, in_shadow: bool },
-}
-
-/// Where a decision was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Source {
-    /// In this process.
-    Memory,
-}
-
-impl Source {
-    /// Every place, in the order of their numbers.
-    pub const ALL: [Self; 1] = [Self::Memory];
-
-    /// The word for it on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-        }
-    }
+    /// By nobody, since the store could not: it passes, as everything does that is in shadow.
+    Nobody,
 }
 
 impl Answer {
     pub(crate) fn ruled(ruling: Ruling, at: Timestamp) -> Self {
         Self { by: By::Controls(ruling), at, turned_away: None }
+    }
+
+    /// Of a call in shadow that the store could not decide.
+    pub(crate) fn undecided(at: Timestamp) -> Self {
+        Self { by: By::Nobody, at, turned_away: None }
     }
 
     pub(crate) fn decided(decision: RuleDecision, in_shadow: bool) -> Self {
@@ -68,7 +57,7 @@ impl Answer {
         }
         self.turned_away = Some(delay.saturating_sub(delay_max));
         match &mut self.by {
-            By::Controls(_) => None,
+            By::Controls(_) | By::Nobody => None,
             By::Rules { decision, .. } => Some(decision),
         }
     }
@@ -81,6 +70,7 @@ impl Answer {
         match &self.by {
             By::Controls(ruling) => !matches!(ruling, Ruling::Banned { .. }),
             By::Rules { decision, in_shadow } => decision.is_allowed() || *in_shadow,
+            By::Nobody => true,
         }
     }
 
@@ -101,7 +91,7 @@ impl Answer {
         }
         match &self.by {
             By::Controls(Ruling::Banned { .. }) => Some(Reason::Banned),
-            By::Controls(_) | By::Rules { in_shadow: true, .. } => None,
+            By::Controls(_) | By::Rules { in_shadow: true, .. } | By::Nobody => None,
             By::Rules { decision, .. } => decision.reason(),
         }
     }
@@ -136,7 +126,7 @@ impl Answer {
             By::Controls(Ruling::Banned { until }) => {
                 until.map(|until| Duration::from(until.since(self.at)))
             }
-            By::Controls(_) | By::Rules { in_shadow: true, .. } => None,
+            By::Controls(_) | By::Rules { in_shadow: true, .. } | By::Nobody => None,
             By::Rules { decision, .. } => decision.retry_after(),
         }
     }
@@ -145,7 +135,7 @@ impl Answer {
     pub fn delay(&self) -> Duration {
         match &self.by {
             By::Rules { decision, in_shadow: false } if !self.is_turned_away() => decision.delay(),
-            By::Rules { .. } | By::Controls(_) => Duration::ZERO,
+            By::Rules { .. } | By::Controls(_) | By::Nobody => Duration::ZERO,
         }
     }
 
@@ -157,7 +147,7 @@ impl Answer {
     /// Whether something in shadow would have denied it.
     pub fn is_shadow_denied(&self) -> bool {
         match &self.by {
-            By::Controls(_) => false,
+            By::Controls(_) | By::Nobody => false,
             By::Rules { decision, in_shadow } => {
                 decision.is_shadow_denied() || (*in_shadow && !decision.is_allowed())
             }
@@ -166,12 +156,16 @@ impl Answer {
 
     /// Where it was decided.
     pub fn source(&self) -> Source {
-        Source::Memory
+        match &self.by {
+            By::Controls(_) => Source::Memory,
+            By::Rules { decision, .. } => decision.source(),
+            By::Nobody => Source::Fallback,
+        }
     }
 
     /// Whether it was decided without the store that should have.
     pub fn is_degraded(&self) -> bool {
-        false
+        self.source() == Source::Fallback
     }
 
     /// What a refund has to name: when something was taken; `None` where nothing was.
@@ -197,11 +191,31 @@ impl Answer {
         self.decision().into_iter().flat_map(RuleDecision::limits)
     }
 
-    /// What the rules say; `None` where the controls decided.
+    /// What the rules say; `None` where the controls decided, or nobody.
     pub fn decision(&self) -> Option<&RuleDecision> {
         match &self.by {
-            By::Controls(_) => None,
+            By::Controls(_) | By::Nobody => None,
             By::Rules { decision, .. } => Some(decision),
+        }
+    }
+
+    /// The same for whoever ends the call.
+    pub(crate) fn into_decision(self) -> Option<RuleDecision> {
+        match self.by {
+            By::Controls(_) | By::Nobody => None,
+            By::Rules { decision, .. } => Some(decision),
+        }
+    }
+
+    /// What clients are told of it.
+    pub fn standing(&self) -> Standing<'_> {
+        match (self.decision(), self.denied_for()) {
+            (Some(decision), None) => Standing::let_through(decision),
+            (Some(decision), Some(reason)) => {
+                Standing::turned_away(decision, reason, self.retry_after())
+            }
+            (None, None) => Standing::allowed(),
+            (None, Some(reason)) => Standing::denied(reason, self.retry_after()),
         }
     }
 
@@ -209,7 +223,7 @@ impl Answer {
     pub fn ruling(&self) -> Option<Ruling> {
         match self.by {
             By::Controls(ruling) => Some(ruling),
-            By::Rules { .. } => None,
+            By::Rules { .. } | By::Nobody => None,
         }
     }
 }

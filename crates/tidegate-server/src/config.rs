@@ -6,6 +6,7 @@
 //! | [`value`] | sizes, times and words, from text |
 //! | [`limit`] | `RATE per ATTRIBUTE` |
 //! | [`secret`] | tokens and passwords, which nobody shows |
+//! | [`store`] | the store that nodes share, and the secret that they do |
 //! | [`file`](mod@file) | the settings file |
 //! | `identity` | its part about who a request is from |
 
@@ -13,6 +14,7 @@ pub mod file;
 mod identity;
 pub mod limit;
 pub mod secret;
+pub mod store;
 pub mod value;
 
 use std::fmt;
@@ -25,7 +27,8 @@ use tidegate_identity::IdentityConfig;
 use crate::listen::{Address, Service};
 use limit::LimitPer;
 use secret::{Secret, SecretError};
-use value::{Consistency, Count, EnvoyHeaders, Headers, Level, LogFormat, Size, Time};
+use store::{DEADLINES, FLEET_SECRET_BYTES_MIN, GROUPS_MAX, StoreLayer, StoreSettings};
+use value::{Count, EnvoyHeaders, Headers, Level, LogFormat, Size, Time};
 
 /// The longest that a leaky bucket's delay may be waited out by the daemon.
 pub const MAX_DELAY_MAX: Duration = Duration::from_mins(1);
@@ -46,6 +49,10 @@ pub struct Settings {
     pub rules: RulesFrom,
     /// Whether several Envoy files may add to one domain.
     pub merge_domains: bool,
+    /// The store that nodes share; `None` is this process's memory.
+    pub store: Option<StoreSettings>,
+    /// What keys are hashed with, where it is given.
+    pub secret: Option<FleetKey>,
     /// The ceiling of the table.
     pub memory_bytes: usize,
     /// Where the state is kept over a restart.
@@ -76,6 +83,16 @@ pub struct Settings {
     pub names_in_top: bool,
     /// How attributes are made of HTTP requests. Its secret is set when the daemon starts.
     pub identity: IdentityConfig,
+}
+
+/// What keys are hashed with: the same on all nodes that share a store. It does not show.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct FleetKey(pub(crate) [u8; 16]);
+
+impl fmt::Debug for FleetKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FleetKey")
+    }
 }
 
 /// Where rules come from.
@@ -120,8 +137,7 @@ impl Addresses {
 pub struct Layer {
     pub rules: Option<Vec<PathBuf>>,
     pub limit: Option<LimitPer>,
-    pub store: Option<Vec<String>>,
-    pub consistency: Option<Consistency>,
+    pub store: StoreLayer,
     pub memory: Option<Size>,
     pub state: Option<PathBuf>,
     pub shadow: Option<bool>,
@@ -163,8 +179,7 @@ impl Layer {
         Self {
             rules: self.rules.or(below.rules),
             limit: self.limit.or(below.limit),
-            store: self.store.or(below.store),
-            consistency: self.consistency.or(below.consistency),
+            store: self.store.over(below.store),
             memory: self.memory.or(below.memory),
             state: self.state.or(below.state),
             shadow: self.shadow.or(below.shadow),
@@ -200,7 +215,7 @@ fn secret_of(above: SecretSetting, below: SecretSetting) -> SecretSetting {
 impl Settings {
     /// Checks what the layers say together, and reads the files of secrets.
     pub fn new(layer: Layer) -> Result<Self, SettingsError> {
-        check_store(layer.store.as_deref(), layer.consistency)?;
+        let (store, secret_of_keys) = layer.store.checked()?;
         let rules = match (layer.rules, layer.limit) {
             (Some(_), Some(_)) => return Err(SettingsError::RulesAndLimit),
             (Some(paths), None) if paths.is_empty() => return Err(SettingsError::NoRules),
@@ -229,6 +244,8 @@ impl Settings {
         Ok(Self {
             rules,
             merge_domains: layer.merge_domains.unwrap_or(false),
+            store,
+            secret: secret_of_keys.map(FleetKey),
             memory_bytes: layer.memory.map_or(64 << 20, Size::bytes),
             state: layer.state,
             shadow: layer.shadow.unwrap_or(false),
@@ -252,22 +269,6 @@ impl Settings {
 fn usual(service: Service) -> Address {
     let port = PORTS.into_iter().find(|(known, _)| *known == service).map_or(0, |(_, port)| port);
     Address::Tcp(SocketAddr::from(([127, 0, 0, 1], port)))
-}
-
-fn check_store(
-    stores: Option<&[String]>,
-    consistency: Option<Consistency>,
-) -> Result<(), SettingsError> {
-    if let Some(other) = stores.into_iter().flatten().find(|store| *store != "memory") {
-        let shared = ["redis", "rediss", "redis-cluster", "redis-sentinel"];
-        let scheme = other.split_once("://").map_or("", |(scheme, _)| scheme);
-        let is_shared = shared.contains(&scheme);
-        return Err(if is_shared { SettingsError::SharedStore } else { SettingsError::Store });
-    }
-    match consistency {
-        Some(Consistency::Strict | Consistency::Leased) => Err(SettingsError::Consistency),
-        Some(Consistency::Local) | None => Ok(()),
-    }
 }
 
 fn check_addresses(addresses: &Addresses) -> Result<(), SettingsError> {
@@ -320,12 +321,39 @@ pub enum SettingsError {
     RulesAndLimit,
     /// A list of rule files without one in it.
     NoRules,
-    /// A store that other nodes share.
-    SharedStore,
-    /// A store of no known kind.
-    Store,
     /// Sharing without a store to share.
     Consistency,
+    /// A store that nodes share, and memory beside it.
+    StoreAndMemory,
+    /// More groups of servers than [`GROUPS_MAX`].
+    TooManyGroups,
+    /// One store as two groups.
+    StoreTwice {
+        /// Which, without its password.
+        url: String,
+    },
+    /// A store that nodes share, and no secret that they do.
+    FleetSecretMissing,
+    /// A secret that could be guessed.
+    FleetSecretShort,
+    /// A time for the store that is out of [`DEADLINES`].
+    StoreDeadline,
+    /// A certificate without its key, or the other way round.
+    StoreCertificate,
+    /// Certificates for a store that is not reached by TLS.
+    StoreNotEncrypted,
+    /// A range of a group that there is not.
+    StoreRange {
+        /// How many there are.
+        groups: usize,
+    },
+    /// A URL or a prefix that cannot be used.
+    StoreUrl {
+        /// Which store, without its password.
+        url: String,
+        /// What is wrong.
+        error: Told,
+    },
     /// Two services at one address.
     SameAddress {
         /// One of them.
@@ -367,13 +395,39 @@ impl fmt::Display for SettingsError {
                 "there are rules from files and one from --limit: move that one into a file, or leave one of them out",
             ),
             Self::NoRules => f.write_str("the list of rules is empty: name a file or a folder"),
-            Self::SharedStore => f.write_str(
-                "--store: stores that several nodes share are not there yet: leave it out, or write `memory`",
-            ),
-            Self::Store => f.write_str("--store: the one store there is so far is `memory`"),
             Self::Consistency => f.write_str(
-                "--consistency: `strict` and `leased` need a store that several nodes share, and there is none yet: write `local`",
+                "--consistency: `strict` and `leased` need a store that several nodes share: name one with --store, or write `local`",
             ),
+            Self::StoreAndMemory => f.write_str(
+                "--store: there is `memory` and a store beside it: leave one out",
+            ),
+            Self::TooManyGroups => write!(f, "--store: there are more than {GROUPS_MAX} of them"),
+            Self::StoreTwice { url } => {
+                write!(f, "--store: {url} is there twice: each group is a store of its own")
+            }
+            Self::FleetSecretMissing => f.write_str(
+                "--store: nodes that share limits hash keys with one secret, and this one has none: make it once with \
+                 `openssl rand -hex 32`, and give the same to every node, with --secret-file or TIDEGATE_SECRET",
+            ),
+            Self::FleetSecretShort => write!(
+                f,
+                "--secret-file or TIDEGATE_SECRET: a secret has at least {FLEET_SECRET_BYTES_MIN} characters: make one \
+                 with `openssl rand -hex 32`",
+            ),
+            Self::StoreDeadline => {
+                let (least, most) = (DEADLINES.start().as_millis(), DEADLINES.end().as_secs());
+                write!(f, "--store-deadline is from {least}ms to {most}s")
+            }
+            Self::StoreCertificate => f.write_str(
+                "--store-cert and --store-key go together: the certificate of this node, and its key",
+            ),
+            Self::StoreNotEncrypted => f.write_str(
+                "--store-ca, --store-cert: no store is reached by TLS: write its URL with `rediss://`",
+            ),
+            Self::StoreRange { groups } => {
+                write!(f, "store_ranges: a range names a group beyond the {groups} that --store names")
+            }
+            Self::StoreUrl { url, error } => write!(f, "--store {url}: {error}"),
             Self::SameAddress { first, second, at } => {
                 let (first, second) = (first.flag(), second.flag());
                 write!(f, "{first} and {second} are both {at}: give each its own address, or turn one `off`")
@@ -397,6 +451,34 @@ impl fmt::Display for SettingsError {
 }
 
 impl std::error::Error for SettingsError {}
+
+/// An error, and what it comes from, in one sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told(String);
+
+impl Told {
+    /// The sentence.
+    pub fn new(error: &dyn std::error::Error) -> Self {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(found) = cause {
+            let words = found.to_string();
+            // Some errors say what they come from, and name it as well.
+            if !text.ends_with(&words) {
+                text.push_str(": ");
+                text.push_str(&words);
+            }
+            cause = found.source();
+        }
+        Self(text)
+    }
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 #[cfg(test)]
 mod tests;

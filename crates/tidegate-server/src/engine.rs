@@ -3,10 +3,19 @@
 
 mod descriptors;
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate::{Call, CheckError, Clock, ManualClock, RuleLimiter, SystemClock, Timestamp};
+use futures_util::{StreamExt as _, stream};
+use tidegate::redis::Shared;
+use tidegate::rules::Held;
+use tidegate::{
+    Call, Charge, CheckError, Clock, ManualClock, Place, RuleDecision, RuleLimiter, Settled,
+    Source, SystemClock, Timestamp,
+};
 use tidegate_identity::Identity;
 
 use crate::answer::Answer;
@@ -17,8 +26,11 @@ use crate::top::Top;
 
 pub use descriptors::DescriptorsAnswer;
 
+/// The most calls of one batch that a store is asked about at a time.
+pub(crate) const TOGETHER_MAX: usize = 128;
+
 /// The limiter that the daemon runs on.
-pub type DaemonLimiter = RuleLimiter<EngineClock>;
+pub type DaemonLimiter = RuleLimiter<EngineClock, Place>;
 
 /// Decides for all protocols, so that the same call gets the same answer over each of them.
 #[derive(Debug)]
@@ -64,11 +76,14 @@ pub enum Protocol {
     Grpc,
     /// The protocol of Redis.
     Resp,
+    /// Requests that a gateway forwards.
+    Gateway,
 }
 
 impl Protocol {
     /// Every protocol, in the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::Http, Self::ForwardAuth, Self::Envoy, Self::Grpc, Self::Resp];
+    pub const ALL: [Self; 6] =
+        [Self::Http, Self::ForwardAuth, Self::Envoy, Self::Grpc, Self::Resp, Self::Gateway];
 
     /// The word for it in labels.
     pub const fn as_str(self) -> &'static str {
@@ -78,6 +93,7 @@ impl Protocol {
             Self::Envoy => "envoy",
             Self::Grpc => "grpc",
             Self::Resp => "resp",
+            Self::Gateway => "gateway",
         }
     }
 }
@@ -96,7 +112,8 @@ pub enum Does {
 
 impl Engine {
     /// An engine on a limiter.
-    pub fn new(limiter: Arc<DaemonLimiter>, identity: Identity, controls: Controls) -> Self {
+    pub fn new(limiter: impl Into<DaemonLimiter>, identity: Identity, controls: Controls) -> Self {
+        let limiter = Arc::new(limiter.into());
         let metrics = Metrics::new(limiter.now());
         let envoy = EnvoySettings::default();
         Self { limiter, identity, controls, metrics, top: Top::new(), envoy }
@@ -111,8 +128,14 @@ impl Engine {
 
     /// Decides one call: the operator's controls first, then the rules. Whoever asks is told of a
     /// delay, and waits.
-    pub fn check(&self, call: &Call<'_>, does: Does, over: Protocol) -> Result<Answer, CheckError> {
-        let answer = self.decide(call, does, over)?;
+    #[inline]
+    pub async fn check(
+        &self,
+        call: &Call<'_>,
+        does: Does,
+        over: Protocol,
+    ) -> Result<Answer, CheckError> {
+        let answer = self.decide(call, does, over).await?;
         // Who only looks is neither let through nor turned away.
         if does != Does::Peek {
             self.count(call, &answer, over);
@@ -123,34 +146,131 @@ impl Engine {
     /// The same for a call that takes and that we hold back ourselves. One whose turn is further off than
     /// `delay_max` is denied, and what it took is given back: before its turn it would be over the limit.
     #[inline]
-    pub fn check_within(
+    pub async fn check_within(
         &self,
         call: &Call<'_>,
         delay_max: Duration,
         over: Protocol,
     ) -> Result<Answer, CheckError> {
-        let mut answer = self.decide(call, Does::Take, over)?;
+        let mut answer = self.decide(call, Does::Take, over).await?;
         if let Some(decision) = answer.turn_away_beyond(delay_max) {
-            self.limiter.refund_in(decision);
+            self.limiter.refund_in(decision).await;
         }
         self.count(call, &answer, over);
         Ok(answer)
     }
 
-    fn decide(&self, call: &Call<'_>, does: Does, over: Protocol) -> Result<Answer, CheckError> {
+    /// Ends a call that was let through: gives its leases back, and, where rules count by the response, what
+    /// a response of this status does not count for.
+    pub async fn complete(&self, answer: Answer, status: u16) {
+        if let Some(decision) = answer.into_decision() {
+            self.limiter.complete(decision, status).await;
+        }
+    }
+
+    /// Gives back everything that a call took, leases too, as if it had not been.
+    pub async fn give_back(&self, answer: Answer) {
+        if let Some(decision) = answer.into_decision() {
+            self.limiter.refund(decision).await;
+        }
+    }
+
+    /// Gives back what an equal call took at `taken_at`, which its answer tells.
+    pub async fn refund(
+        &self,
+        call: &Call<'_>,
+        taken_at: Timestamp,
+    ) -> Result<RuleDecision, CheckError> {
+        self.limiter.refund_at(call, taken_at).await
+    }
+
+    /// Gives back the leases that an equal call was given.
+    pub async fn release(
+        &self,
+        call: &Call<'_>,
+        held: &[Held],
+    ) -> Result<RuleDecision, CheckError> {
+        self.limiter.release_held(call, held).await
+    }
+
+    /// What the rules alone say of a call, which takes nothing.
+    pub async fn peek(&self, call: &Call<'_>) -> Result<RuleDecision, CheckError> {
+        self.limiter.peek(call).await
+    }
+
+    /// Decides one operation under a limit that the call brings along.
+    pub(crate) async fn decide_given(&self, charge: &Charge<'_>) -> Result<Settled, CheckError> {
+        let began = self.limiter.now();
+        let decided = self.limiter.decide_given(charge).await;
+        self.note_store(began, decided.as_ref().ok().map(|settled| settled.source));
+        decided.map_err(CheckError::Store)
+    }
+
+    /// Forgets what was taken by calls like this one.
+    pub async fn reset(&self, call: &Call<'_>) -> Result<(), CheckError> {
+        self.limiter.reset(call).await
+    }
+
+    /// Whether a store may have to be waited for. Where it is not, every future of an engine is ready
+    /// at once.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.shared().is_some()
+    }
+
+    /// The store that nodes share; `None` where there is none.
+    #[inline]
+    pub fn shared(&self) -> Option<&Arc<Shared>> {
+        match self.limiter.place() {
+            Place::Memory(_) => None,
+            Place::Shared(shared) => Some(shared),
+        }
+    }
+
+    #[inline]
+    async fn decide(
+        &self,
+        call: &Call<'_>,
+        does: Does,
+        over: Protocol,
+    ) -> Result<Answer, CheckError> {
         let ruling = self.rule_on(call);
         match ruling {
             Some(ruling @ (Ruling::Bypassed | Ruling::AllowListed | Ruling::Banned { .. })) => {
                 Ok(Answer::ruled(ruling, self.limiter.now()))
             }
             Some(Ruling::Shadow) | None => {
+                let began = self.is_shared().then(|| self.limiter.now());
                 let decided = match does {
-                    Does::Take => self.limiter.check(call),
-                    Does::Peek => self.limiter.peek(call),
-                    Does::Debit => self.limiter.debit(call),
+                    Does::Take => self.limiter.check(call).await,
+                    Does::Peek => self.limiter.peek(call).await,
+                    Does::Debit => self.limiter.debit(call).await,
                 };
-                let decision = decided.inspect_err(|_| self.metrics.undecided(over))?;
-                Ok(Answer::decided(decision, ruling.is_some()))
+                if let Some(began) = began {
+                    self.note_store(began, decided.as_ref().ok().map(RuleDecision::source));
+                }
+                let in_shadow = ruling.is_some();
+                match decided {
+                    Ok(decision) => Ok(Answer::decided(decision, in_shadow)),
+                    // Nobody is turned away in shadow, whatever rules say for this case.
+                    Err(CheckError::Store(_)) if in_shadow => {
+                        Ok(Answer::undecided(self.limiter.now()))
+                    }
+                    Err(error) => {
+                        self.metrics.undecided(over);
+                        Err(error)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes how long a decision took, where it was for a store to make.
+    pub(crate) fn note_store(&self, began: Timestamp, source: Option<Source>) {
+        match source {
+            Some(Source::Memory | Source::Lease | Source::CachedDeny) => {}
+            Some(Source::Store | Source::Fallback) | None => {
+                self.metrics.store_took(self.limiter.now().since(began).into());
             }
         }
     }
@@ -199,5 +319,21 @@ impl Engine {
     /// The busiest and most throttled keys.
     pub fn top(&self) -> &Top {
         &self.top
+    }
+}
+
+/// Awaits decisions of a store together, and answers in their order. The store decides them in the order
+/// in which they are sent, and that is this order.
+pub(crate) async fn together<F: Future>(deciding: Vec<F>) -> Vec<F::Output> {
+    stream::iter(deciding).buffered(TOGETHER_MAX).collect().await
+}
+
+/// What a future gives that is ready at once, as all of an engine are that has no store to wait for. It
+/// takes no task and no memory from the heap.
+#[inline]
+pub fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
     }
 }

@@ -1,11 +1,12 @@
 //! The HTTP endpoints: decisions for programs, for people with `curl`, and for proxies. No framework: a
 //! path is matched, and the one that is asked most (`/limit/{key}`) is answered without a task or a
-//! future of its own.
+//! future on the heap, unless a store is waited for.
 //!
 //! | file | what it holds |
 //! | --- | --- |
 //! | `route` | which paths and methods there are |
 //! | `limit`, `auth` | the endpoints that answer with a status: `/limit/{key}` and `/v1/auth` |
+//! | `express` | the plainest requests of `/limit/{key}`, without a general server in between |
 //! | `check` | those that answer with JSON: `/v1/check`, its batch, `/v1/refund`, `/v1/release` |
 //! | [`body`], `read`, `query` | what calls say: JSON, its bytes, the query |
 //! | `rooms` | how much one connection can make us keep |
@@ -16,6 +17,7 @@
 mod auth;
 pub mod body;
 mod check;
+mod express;
 mod limit;
 mod pages;
 mod problem;
@@ -34,7 +36,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use ::http::header::{ALLOW, CONTENT_LENGTH, HeaderValue};
-use ::http::{Method, Request, Response};
+use ::http::{HeaderMap, Method, Request, Response, Uri};
 use bytes::Bytes;
 use http_body::Body as _;
 use http_body_util::Full;
@@ -42,9 +44,9 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::{Engine, Protocol};
+use crate::engine::{Engine, Protocol, at_once};
 use crate::listen::{Peer, Stream};
-use crate::web::{self, Versions};
+use crate::web::{self, Opened, Versions};
 use problem::Problem;
 use rooms::Rooms;
 pub use route::ROUTES;
@@ -68,7 +70,11 @@ pub async fn serve_with(
     let (drain_of_all, rooms) = (drain.clone(), Rooms::default());
     let connection = Connection { engine, settings, peer, drain: drain_of_all, rooms };
     let connection = Arc::new(connection);
-    web::serve_within(Endpoints(connection), stream, Versions::Both, drain, head_timeout).await;
+    let opened = Opened::new(stream, head_timeout);
+    if let Some(opened) = express::serve(&connection, opened, head_timeout, &drain).await {
+        let service = Endpoints(connection);
+        web::serve_opened(service, opened, Versions::Both, drain, head_timeout).await;
+    }
 }
 
 /// What every request of a connection is answered with.
@@ -116,8 +122,16 @@ impl Connection {
     fn answer(self: &Arc<Self>, route: Route, request: Request<Incoming>) -> Answering {
         let is_head = request.method() == Method::HEAD;
         let held = match route {
-            Route::Limit => self.timed(Protocol::Http, || limit::answer(self, request.uri())),
-            Route::Auth => self.timed(Protocol::ForwardAuth, || auth::answer(self, &request)),
+            Route::Limit | Route::Auth if self.engine.is_shared() => {
+                let (connection, (head, _)) = (Arc::clone(self), request.into_parts());
+                return Answering::Later(Box::pin(async move {
+                    connection.status(route, &head.uri, &head.headers).await.in_time(is_head).await
+                }));
+            }
+            Route::Limit | Route::Auth => {
+                let held = at_once(self.status(route, request.uri(), request.headers()));
+                held.unwrap_or_else(|| Problem::late().answer().into())
+            }
             Route::Check | Route::Batch | Route::Refund | Route::Release | Route::Json => {
                 let connection = Arc::clone(self);
                 let answering = async move { check::answer(&connection, route, request).await };
@@ -140,10 +154,19 @@ impl Connection {
         if held.delay.is_zero() {
             return Answering::ready(held.answer, is_head);
         }
-        Answering::Later(Box::pin(async move {
-            tokio::time::sleep(held.delay).await;
-            finished(held.answer, is_head)
-        }))
+        Answering::Later(Box::pin(held.in_time(is_head)))
+    }
+
+    /// The endpoints that answer with a status.
+    #[inline]
+    async fn status(&self, route: Route, uri: &Uri, headers: &HeaderMap) -> HeldBack {
+        if route == Route::Auth {
+            self.timed(Protocol::ForwardAuth, auth::answer(self, uri, headers)).await
+        } else {
+            let query = uri.query().unwrap_or_default();
+            let answering = limit::answer(self, (uri.path(), query), limit::allowed);
+            self.timed(Protocol::Http, answering).await
+        }
     }
 
     fn is_ready(&self) -> bool {
@@ -152,23 +175,33 @@ impl Connection {
 
     /// Notes how long it takes to make an answer; what a caller is held back for is not part of it.
     #[inline]
-    fn timed<T>(&self, over: Protocol, make: impl FnOnce() -> T) -> T {
+    async fn timed<T>(&self, over: Protocol, making: impl Future<Output = T>) -> T {
         let began = self.engine.limiter().now();
-        let made = make();
+        let made = making.await;
         self.engine.metrics().took(over, self.engine.limiter().now().since(began).into());
         made
     }
 }
 
 /// An answer, and how long to hold it back.
-struct HeldBack {
-    answer: Answered,
+struct HeldBack<T = Answered> {
+    answer: T,
     delay: std::time::Duration,
 }
 
-impl From<Answered> for HeldBack {
+impl HeldBack {
+    /// The answer, when it is time for it.
+    async fn in_time(self, is_head: bool) -> Answered {
+        if !self.delay.is_zero() {
+            tokio::time::sleep(self.delay).await;
+        }
+        finished(self.answer, is_head)
+    }
+}
+
+impl<T: From<Answered>> From<Answered> for HeldBack<T> {
     fn from(answer: Answered) -> Self {
-        Self { answer, delay: std::time::Duration::ZERO }
+        Self { answer: answer.into(), delay: std::time::Duration::ZERO }
     }
 }
 

@@ -13,7 +13,7 @@
 //! | [`listen`], [`web`] | sockets, and HTTP connections on them |
 //! | [`log`] | what is logged, and how much |
 //! | [`config`], [`serve`](mod@serve) | settings, and the life of the daemon from start to drain |
-//! | [`proto`] | what `build.rs` makes of the files in `proto/` |
+//! | [`proto`] | the messages and services of `tidegate-proto` |
 #![forbid(unsafe_code)]
 
 pub mod admin;
@@ -27,7 +27,6 @@ mod lease;
 pub mod listen;
 pub mod log;
 pub mod metrics;
-pub mod proto;
 pub mod resp;
 pub mod serve;
 mod shard;
@@ -39,3 +38,4 @@ pub use config::Settings;
 pub use engine::{Does, Engine, EngineClock, Protocol};
 pub use log::LogLevel;
 pub use serve::{Running, start};
+pub use tidegate_proto as proto;

@@ -6,8 +6,8 @@
 //! | `inherited` | sockets that a service manager has opened |
 //! | `accept` | connections from a socket, within a bound |
 
-pub(crate) mod accept;
-pub(crate) mod bind;
+pub mod accept;
+pub mod bind;
 pub mod inherited;
 
 use std::fmt;
@@ -35,10 +35,12 @@ pub enum Service {
     Resp,
     /// What an operator sees and switches.
     Admin,
+    /// What a gateway forwards.
+    Gateway,
 }
 
 impl Service {
-    /// All of them, in the order in which a service manager hands sockets over without names.
+    /// Those of a daemon, in the order in which a service manager hands sockets over without names.
     pub const ALL: [Self; 4] = [Self::Http, Self::Grpc, Self::Resp, Self::Admin];
 
     /// Its name in settings and logs.
@@ -48,6 +50,7 @@ impl Service {
             Self::Grpc => "grpc",
             Self::Resp => "resp",
             Self::Admin => "admin",
+            Self::Gateway => "gateway",
         }
     }
 
@@ -58,6 +61,7 @@ impl Service {
             Self::Grpc => "--grpc",
             Self::Resp => "--resp",
             Self::Admin => "--admin",
+            Self::Gateway => "--listen",
         }
     }
 }

@@ -10,6 +10,7 @@ mod families;
 mod latency;
 mod render;
 mod series;
+mod store;
 mod text;
 
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use tidegate_rules::compile::CompiledRules;
 
 use self::cells::Cells;
 use self::latency::Latency;
-use self::series::{Series, Verdict};
+use self::series::{SOURCES, Series, Verdict};
 use crate::answer::{Answer, Source};
 use crate::controls::Ruling;
 use crate::engine::{DescriptorsAnswer, Engine, Protocol};
@@ -50,6 +51,8 @@ pub struct Metrics {
     rulings: Cells<{ RULINGS.len() }>,
     undecided: Cells<PROTOCOLS>,
     latency: [Latency; PROTOCOLS],
+    /// Of decisions that a store makes or should have made.
+    store_latency: Latency,
     connections: Cells<{ 3 * ENTRANCES }>,
     reloads: AtomicU64,
     reload_errors: AtomicU64,
@@ -70,10 +73,12 @@ pub enum Entrance {
     Resp,
     /// The operator's address.
     Admin,
+    /// The address of a gateway.
+    Gateway,
 }
 
 impl Entrance {
-    const ALL: [Self; 4] = [Self::Http, Self::Grpc, Self::Resp, Self::Admin];
+    const ALL: [Self; 5] = [Self::Http, Self::Grpc, Self::Resp, Self::Admin, Self::Gateway];
 
     const fn as_str(self) -> &'static str {
         match self {
@@ -81,6 +86,7 @@ impl Entrance {
             Self::Grpc => "grpc",
             Self::Resp => "resp",
             Self::Admin => "admin",
+            Self::Gateway => "gateway",
         }
     }
 }
@@ -115,6 +121,18 @@ pub struct RuleCounts {
     pub shadow_denials: u64,
 }
 
+impl RuleCounts {
+    /// Where a decision under a limit that the call brought along is counted.
+    #[inline]
+    pub(crate) fn of(&mut self, is_allowed: bool, in_shadow: bool) -> &mut u64 {
+        match (is_allowed, in_shadow) {
+            (true, _) => &mut self.allowed,
+            (false, true) => &mut self.shadow_denied,
+            (false, false) => &mut self.denied,
+        }
+    }
+}
+
 impl Metrics {
     pub(crate) fn new(started_at: Timestamp) -> Self {
         Self {
@@ -123,6 +141,7 @@ impl Metrics {
             rulings: Cells::new(),
             undecided: Cells::new(),
             latency: std::array::from_fn(|_| Latency::new()),
+            store_latency: Latency::new(),
             connections: Cells::new(),
             reloads: AtomicU64::new(0),
             reload_errors: AtomicU64::new(0),
@@ -178,7 +197,7 @@ impl Metrics {
         let Some(decision) = answer.decision() else {
             return self.ruled(answer.ruling());
         };
-        self.series.decided_descriptors(decision, calls, answer, Source::Memory);
+        self.series.decided_descriptors(decision, calls, answer);
         if is_allowed && !decision.is_allowed() {
             self.rulings.add(3, 1);
         }
@@ -187,17 +206,17 @@ impl Metrics {
     /// Counts decisions under limits that the calls brought along: how many were allowed, denied, and
     /// let through only because everything is in shadow.
     #[inline]
-    pub fn decided_given(&self, over: Protocol, counts: &RuleCounts) {
+    pub fn decided_given(&self, over: Protocol, source: Source, counts: &RuleCounts) {
         let RuleCounts { allowed, shadow_denied, denied, .. } = *counts;
         let passed = allowed + shadow_denied;
         self.answers.add_each([(2 * over as usize, passed), (2 * over as usize + 1, denied)]);
         for (verdict, count) in [(Verdict::Allowed, allowed), (Verdict::Denied, denied)] {
             if count > 0 {
-                self.series.given.decided(verdict, Source::Memory, count);
+                self.series.given.decided(verdict, source, count);
             }
         }
         if shadow_denied > 0 {
-            self.series.given.lifted(Source::Memory, shadow_denied);
+            self.series.given.lifted(source, shadow_denied);
             self.rulings.add(3, shadow_denied);
         }
     }
@@ -219,6 +238,11 @@ impl Metrics {
     #[inline]
     pub fn took(&self, over: Protocol, time: Duration) {
         self.latency[over as usize].add(time);
+    }
+
+    /// Notes how long a decision took that a store made, or should have made.
+    pub(crate) fn store_took(&self, time: Duration) {
+        self.store_latency.add(time);
     }
 
     /// Notes that rules were read again: whether they are in force now, or had mistakes and changed
@@ -259,7 +283,7 @@ impl Metrics {
     pub fn rule_counts(&self, rules: &CompiledRules) -> Vec<(SeriesName, RuleCounts)> {
         let counts = self.series.all(rules).into_iter().map(|(name, cells)| {
             let of = |verdict| {
-                Source::ALL.iter().map(|&source| cells.decisions(verdict, source)).sum::<u64>()
+                SOURCES.iter().map(|&source| cells.decisions(verdict, source)).sum::<u64>()
             };
             let counts = RuleCounts {
                 allowed: of(Verdict::Allowed),
@@ -280,12 +304,12 @@ impl Metrics {
 
     /// What the table says about itself. One thread at a time reads it, and whoever comes meanwhile
     /// waits for what that one finds.
-    fn stats(&self, engine: &Engine) -> Stats {
+    fn stats(&self, engine: &Engine) -> Option<Stats> {
         let mut last = self.stats.lock();
         let now = engine.limiter().now();
         match *last {
-            Some((at, stats)) if now >= at && now.since(at) < STATS_FRESH => stats,
-            _ => last.insert((now, engine.limiter().stats())).1,
+            Some((at, stats)) if now >= at && now.since(at) < STATS_FRESH => Some(stats),
+            _ => engine.limiter().stats().map(|stats| last.insert((now, stats)).1),
         }
     }
 

@@ -10,6 +10,7 @@
 //! | `connection` | a conversation on a socket |
 //! | `throttle`, `gate`, `session` | the commands |
 //! | `commands` | the table of them |
+//! | `waiting` | commands that a store is asked about |
 //! | `reply` | answers to bytes |
 
 mod commands;
@@ -20,6 +21,7 @@ pub mod parse;
 mod reply;
 mod session;
 mod throttle;
+mod waiting;
 
 use std::fmt;
 use std::future::{Future, poll_fn};

@@ -8,29 +8,30 @@
 //! | `protocols` | which function serves which address |
 //! | `rules` | the rules at the start, and the files that they follow |
 //! | `state` | limits that survive a restart |
+//! | `store` | the store that nodes share, from its settings |
 
 pub mod process;
 mod protocols;
 mod rules;
 mod state;
+mod store;
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::{HostPressure, Restored, RuleLimiter, RulesError};
+use tidegate::redis::Shared;
+use tidegate::{HostPressure, RuleLimiter, RulesError};
 use tidegate_files::{ReadError, WatchError, Watcher};
 use tidegate_identity::{Identity, IdentityError};
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::admin::{TokenError, needs_token};
-use crate::config::Settings;
 use crate::config::value::EnvoyHeaders;
+use crate::config::{FleetKey, Settings, SettingsError};
 use crate::controls::{Controls, LoadError};
-use crate::engine::{DescriptorsAnswer, Engine, EngineClock};
+use crate::engine::{DaemonLimiter, DescriptorsAnswer, Engine, EngineClock};
 use crate::grpc::{self, EnvoySettings};
 use crate::listen::accept::Shutdown;
 use crate::listen::bind::{Bound, SocketFile, bind};
@@ -72,13 +73,14 @@ pub async fn start(
     // Whoever cannot have the state or an address leaves both as they are, so these come first.
     let claim = settings.state.as_deref().map(Claim::of).transpose()?;
     let bound = listeners(&settings, &mut inherited)?;
-    let engine = engine(&settings, &loaded)?;
-    let watcher = rules::follow(&settings, loaded, &engine)?.map(Arc::new);
-    let shutdown = Shutdown {
-        drain: CancellationToken::new(),
-        cut: CancellationToken::new(),
-        connections: TaskTracker::new(),
+    let shared = match &settings.store {
+        Some(store) => Some(store::connect(store, settings.memory_bytes).await?),
+        None => None,
     };
+    let engine = engine(&settings, &loaded, shared)?;
+    rules::warn_of_strict(&engine);
+    let watcher = rules::follow(&settings, loaded, &engine)?.map(Arc::new);
+    let shutdown = Shutdown::default();
     let (mut addresses, mut socket_files) = (Vec::new(), Vec::new());
     let mut accepting = JoinSet::new();
     let drain_timeout = settings.drain_timeout;
@@ -134,6 +136,7 @@ impl Running {
         self.socket_files.clear();
         let connections = &self.shutdown.connections;
         connections.close();
+        let began = self.engine.limiter().now();
         let drained = tokio::time::timeout(self.drain_timeout, connections.wait()).await;
         let cut = if drained.is_ok() { 0 } else { connections.len() };
         self.shutdown.cut.cancel();
@@ -142,6 +145,10 @@ impl Running {
         let watcher = self.watcher.take();
         let _ = tokio::task::spawn_blocking(move || drop(watcher)).await;
         self.beside.shutdown().await;
+        if let Some(shared) = self.engine.shared() {
+            let took = self.engine.limiter().now().since(began);
+            store::close(shared, self.drain_timeout.saturating_sub(took.into())).await;
+        }
         if let Some(state) = self.state.take() {
             state.close().await;
         }
@@ -164,17 +171,12 @@ pub struct Drained {
 }
 
 /// The limiter with its state, and what stands around it.
-fn engine(settings: &Settings, loaded: &rules::Loaded) -> Result<Arc<Engine>, StartError> {
-    let builder = RuleLimiter::builder(loaded.checked.rules.clone())
-        .memory_bytes(settings.memory_bytes)
-        .clock(EngineClock::System);
-    let (limiter, restored) = match &settings.state {
-        Some(path) => builder.build_from(path).map_err(StartError::Rules)?,
-        None => (builder.build().map_err(StartError::Rules)?, Restored::Nothing),
-    };
-    if let Some(path) = &settings.state {
-        state::tell(path, &restored);
-    }
+fn engine(
+    settings: &Settings,
+    loaded: &rules::Loaded,
+    shared: Option<Arc<Shared>>,
+) -> Result<Arc<Engine>, StartError> {
+    let limiter = limiter(settings, loaded, shared)?;
     // API keys are hashed before they are counted: with a secret that comes back with the state, or
     // nobody would be found in it again.
     let mut identity = settings.identity.clone();
@@ -196,8 +198,32 @@ fn engine(settings: &Settings, loaded: &rules::Loaded) -> Result<Arc<Engine>, St
     };
     let delay_max = settings.max_delay;
     let envoy = EnvoySettings { headers, delay_max, ..EnvoySettings::default() };
-    let engine = Engine::new(Arc::new(limiter), identity, controls);
+    let engine = Engine::new(limiter, identity, controls);
     Ok(Arc::new(engine.with_envoy(envoy)))
+}
+
+/// The limiter on the store, or with its state in memory.
+fn limiter(
+    settings: &Settings,
+    loaded: &rules::Loaded,
+    shared: Option<Arc<Shared>>,
+) -> Result<DaemonLimiter, StartError> {
+    let mut builder = RuleLimiter::builder(loaded.checked.rules.clone())
+        .memory_bytes(settings.memory_bytes)
+        .clock(EngineClock::System);
+    if let Some(FleetKey(secret)) = settings.secret {
+        builder = builder.secret(secret);
+    }
+    if let (Some(store), Some(shared)) = (&settings.store, shared) {
+        let builder = store::terms(builder, store)?;
+        return builder.build_shared(shared).map_err(StartError::Rules);
+    }
+    let Some(path) = &settings.state else {
+        return Ok(builder.build().map_err(StartError::Rules)?.into());
+    };
+    let (limiter, restored) = builder.build_from(path).map_err(StartError::Rules)?;
+    state::tell(path, &restored);
+    Ok(limiter.into())
 }
 
 /// All sockets, or none: whoever cannot have one address gets an error instead of half a daemon.
@@ -279,6 +305,13 @@ pub enum StartError {
     },
     /// The rule files cannot be watched.
     Watch(WatchError),
+    /// The store cannot be used.
+    Store {
+        /// Which it is and what is wrong with it, without its password.
+        told: String,
+    },
+    /// What is set about the store cannot be used.
+    Settings(SettingsError),
     /// The state cannot be kept where it is to be.
     State {
         /// The file, its folder, or what is beside it.
@@ -322,6 +355,11 @@ impl fmt::Display for StartError {
                 path.display()
             ),
             Self::Watch(error) => error.fmt(f),
+            Self::Settings(error) => error.fmt(f),
+            Self::Store { told } => write!(
+                f,
+                "{told}; `tidegate doctor` says more, and --store-required=false starts without it"
+            ),
             Self::State { path, error } => {
                 write!(f, "--state: {} cannot be used: {error}", path.display())
             }

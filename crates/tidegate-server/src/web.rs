@@ -1,21 +1,23 @@
 //! HTTP connections, with the bounds that keep slow and hostile ones from holding anything for long.
 //! HTTP, gRPC and the admin address all run on it.
 
-mod opening;
+pub mod opening;
+mod together;
 
 use std::error::Error as StdError;
 use std::time::Duration;
 
 use http_body::Body;
 use hyper::body::Incoming;
-use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio_util::sync::CancellationToken;
 
 use crate::listen::Stream;
+pub(crate) use opening::Opened;
+use together::Together;
 
 /// How long a client may take to send the head of a request, idle time of a kept connection included, and
 /// how long it may take nothing of what is written.
@@ -52,15 +54,16 @@ pub(crate) async fn serve<S, B>(
     B: Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
-    TokioExecutor: Executor<S::Future>,
 {
-    serve_within(service, stream, versions, drain, HEAD_TIMEOUT).await;
+    let stream = Opened::new(stream, HEAD_TIMEOUT);
+    serve_opened(service, stream, versions, drain, HEAD_TIMEOUT).await;
 }
 
-/// The same with another time in which a client has to send the head of a request.
-pub(crate) async fn serve_within<S, B>(
+/// The same for a stream of which something may have been read, and with another time in which a client
+/// has to send the head of a request.
+pub(crate) async fn serve_opened<S, B>(
     service: S,
-    stream: Stream,
+    mut stream: Opened,
     versions: Versions,
     drain: CancellationToken,
     head_timeout: Duration,
@@ -71,38 +74,47 @@ pub(crate) async fn serve_within<S, B>(
     B: Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
-    TokioExecutor: Executor<S::Future>,
 {
     // What has arrived goes before the end: a request that is there is answered.
     let opened = tokio::select! {
         biased;
-        opened = opening::open(stream, head_timeout) => opened,
+        opened = tokio::time::timeout(head_timeout, stream.read_version()) => opened,
         () = drain.cancelled() => return,
     };
-    let Ok(stream) = opened else { return };
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let Ok(Ok(is_two)) = opened else { return };
+    // What goes wrong on a connection is the client's doing, and ends with it.
+    if versions == Versions::Two || is_two {
+        let together = Together::default();
+        let mut builder = http2::Builder::new(together.clone());
+        builder
+            .timer(TokioTimer::new())
+            .keep_alive_interval(Duration::from_mins(1))
+            .keep_alive_timeout(Duration::from_secs(20))
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_pending_accept_reset_streams(RESETS_MAX)
+            .max_header_list_size(HEAD_BYTES_MAX as u32);
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(connection);
+        tokio::select! {
+            biased;
+            _ = together.run(connection.as_mut()) => return,
+            () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = together.run(connection).await;
+        return;
+    }
+    let mut builder = http1::Builder::new();
     // `pipeline_flush` stays off: with it, an answer waits for as long as half of another request has been
     // read, and what is said about a request that cannot be read is never sent.
     builder
-        .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(head_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
-        .max_headers(HEADERS_MAX);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(Duration::from_mins(1))
-        .keep_alive_timeout(Duration::from_secs(20))
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_pending_accept_reset_streams(RESETS_MAX)
-        .max_header_list_size(HEAD_BYTES_MAX as u32);
-    if versions == Versions::Two {
-        builder = builder.http2_only();
-    }
+        .max_headers(HEADERS_MAX)
+        // Bodies are short: to copy one behind its head costs less than to send it as a second part.
+        .writev(false);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    // What goes wrong on a connection is the client's doing, and ends with it.
     tokio::select! {
         biased;
         _ = connection.as_mut() => return,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use support::Daemon;
+use support::{Daemon, at_once};
 use tidegate::{Attribute, Call};
 use tidegate_server::admin::{
     self, Admin, AdminSettings, BODY_BYTES_MAX, LevelHook, Token, TokenError,
@@ -94,7 +94,8 @@ async fn daemon_with(settings: AdminSettings) -> (Daemon, SocketAddr) {
 
 fn check(daemon: &Daemon, domain: &str, attributes: &[(&str, &str)]) -> bool {
     let attributes: Vec<Attribute<'_>> = attributes.iter().map(|&pair| pair.into()).collect();
-    let answer = daemon.engine.check(&Call::new(domain, &attributes), Does::Take, Protocol::Http);
+    let answer =
+        at_once(daemon.engine.check(&Call::new(domain, &attributes), Does::Take, Protocol::Http));
     answer.expect("a decision").is_allowed()
 }
 

@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::Daemon;
+use support::{Daemon, at_once};
 use tidegate::{Attribute, Call, Span, Timestamp};
 use tidegate_server::controls::{Entry, Which};
 use tidegate_server::grpc::{self, EnvoySettings};
@@ -173,7 +173,7 @@ async fn in_shadow_nobody_is_held_back_or_turned_away_by_a_leaky_bucket() {
     }
     let attributes = [Attribute::from(("kind", "shaped"))];
     let call = Call::new("own", &attributes);
-    let answer = daemon.engine.check(&call, Does::Take, Protocol::Http).unwrap();
+    let answer = at_once(daemon.engine.check(&call, Does::Take, Protocol::Http)).unwrap();
     assert_eq!((answer.is_allowed(), answer.delay()), (true, Duration::ZERO));
     shadow(&daemon, false);
     assert_eq!(envoy.ask("own", &["kind=shaped"]).await.overall_code(), OverLimit);

@@ -5,7 +5,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use support::Daemon;
+use support::{Daemon, at_once};
 use tidegate::{Attribute, Call, Span, Timestamp};
 use tidegate_server::controls::{
     ADDRESS_ATTRIBUTES, ChangeError, Controls, ENTRIES_MAX, Entry, Kept, LoadError, Ruling,
@@ -266,10 +266,8 @@ fn a_banned_call_is_denied_until_then_and_charged_nothing() {
     let _ = daemon.engine.controls().add(Which::Bans, ban, now).expect("there is room");
     let attributes = [("user", "42").into()];
     let check = || {
-        daemon
-            .engine
-            .check(&Call::new("api", &attributes), Does::Take, Protocol::Http)
-            .expect("a decision")
+        let call = Call::new("api", &attributes);
+        at_once(daemon.engine.check(&call, Does::Take, Protocol::Http)).expect("a decision")
     };
     let denied = check();
     assert_eq!(

@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::Daemon;
+use support::{Daemon, at_once};
 use tidegate::Attribute;
 use tidegate::rules::{DescriptorCall, Hits, PerUnit, Unit};
 use tidegate_server::Protocol;
@@ -39,7 +39,8 @@ fn ask_hits(daemon: &Daemon, domain: &str, wanted: &[(&str, Hits)]) -> bool {
     let calls: Vec<_> = (entries.iter().zip(wanted))
         .map(|(entry, &(_, hits))| DescriptorCall::new(entry).with_hits(hits))
         .collect();
-    let answer = daemon.engine.check_descriptors(domain, &calls, DELAY_MAX, Protocol::Envoy);
+    let answer =
+        at_once(daemon.engine.check_descriptors(domain, &calls, DELAY_MAX, Protocol::Envoy));
     answer.unwrap().is_allowed()
 }
 
@@ -164,7 +165,8 @@ fn limits_that_envoys_calls_bring_along_are_counted_as_given() {
     let entries = [("user", "ann").into()];
     for _ in 0..3 {
         let call = DescriptorCall::new(&entries).with_limit(PerUnit { count: 1, unit: Unit::Hour });
-        let answer = daemon.engine.check_descriptors("web", &[call], DELAY_MAX, Protocol::Envoy);
+        let answer =
+            at_once(daemon.engine.check_descriptors("web", &[call], DELAY_MAX, Protocol::Envoy));
         let _ = answer.unwrap();
     }
     assert_eq!(decisions(&daemon, "(given)", "(given)"), [1, 0, 0, 2]);

@@ -137,6 +137,7 @@ async fn what_was_taken_can_be_given_back() {
     };
     let back = client.refund(refund.clone()).await.unwrap().into_inner();
     assert_eq!((back.rule.as_deref(), back.remaining), (Some("login"), Some(2)));
+    assert_eq!((back.source.as_str(), back.degraded), ("memory", false));
     let again = client.refund(refund).await.unwrap().into_inner();
     assert_eq!(again.remaining, Some(2), "never above full");
 }
@@ -152,6 +153,7 @@ async fn a_place_is_held_until_it_is_released() {
     let release = ReleaseRequest { domain: "api".to_owned(), attributes, lease_id };
     let released = client.release(release.clone()).await.unwrap().into_inner();
     assert_eq!(released.remaining, Some(1));
+    assert_eq!((released.source.as_str(), released.degraded), ("memory", false));
     assert!(check(&mut client, call("/held")).await.allowed);
     let zero =
         client.release(ReleaseRequest { lease_id: "0".to_owned(), ..release }).await.unwrap_err();

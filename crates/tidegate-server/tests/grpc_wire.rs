@@ -228,7 +228,7 @@ async fn a_call_that_is_under_way_is_answered_while_draining() {
     let limiter = daemon.engine.limiter();
     let look = [("path", "/slow").into()];
     let look = tidegate::Call::new("web", &look).with_cost(0);
-    while limiter.peek(&look).unwrap().remaining() > Some(7) {
+    while limiter.peek(&look).await.unwrap().remaining() > Some(7) {
         tokio::task::yield_now().await;
     }
     daemon.drain.cancel();

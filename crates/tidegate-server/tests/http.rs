@@ -258,7 +258,7 @@ async fn what_was_taken_is_given_back_once_it_is_named() {
     assert_eq!(reply.status, 200);
     assert_eq!(
         reply.text(),
-        r#"{"rule":"demo","limit":2,"remaining":2,"reset_after_ms":0,"limits":[{"rule":"demo","name":"demo","text":"2/minute","enforced":true,"reserve":false,"allowed":true,"cost":2,"limit":2,"remaining":2,"reset_after_ms":0,"retry_after_ms":null}]}"#
+        r#"{"rule":"demo","limit":2,"remaining":2,"reset_after_ms":0,"source":"memory","degraded":false,"limits":[{"rule":"demo","name":"demo","text":"2/minute","enforced":true,"reserve":false,"allowed":true,"cost":2,"limit":2,"remaining":2,"reset_after_ms":0,"retry_after_ms":null}]}"#
     );
     assert_eq!(wire.post("/v1/refund", call).await.json()["field"], "/taken_at_us");
 }

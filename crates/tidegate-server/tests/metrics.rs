@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::Daemon;
+use support::{Daemon, at_once};
 use tidegate::{Attribute, Call, RuleSet};
 use tidegate_rules::Source;
+use tidegate_server::answer::Source as Decider;
 use tidegate_server::metrics::{Entrance, RULE_SERIES_MAX, RuleCounts, names};
 use tidegate_server::{Does, Protocol};
 
@@ -32,7 +33,7 @@ rules:
 fn check(daemon: &Daemon, domain: &str, attributes: &[(&str, &str)]) -> bool {
     let attributes: Vec<Attribute<'_>> = attributes.iter().map(|&pair| pair.into()).collect();
     let call = Call::new(domain, &attributes);
-    let answer = daemon.engine.check(&call, Does::Take, Protocol::Http);
+    let answer = at_once(daemon.engine.check(&call, Does::Take, Protocol::Http));
     answer.expect("a decision").is_allowed()
 }
 
@@ -154,7 +155,8 @@ fn what_no_rule_counts_is_counted() {
     check(&daemon, "nobody-wrote-this", &[("user", "42")]);
     let many: Vec<(String, String)> = (0..40).map(|n| (format!("a{n}"), String::new())).collect();
     let many: Vec<Attribute<'_>> = many.iter().map(|(a, b)| (&**a, &**b).into()).collect();
-    let undecided = daemon.engine.check(&Call::new("api", &many), Does::Take, Protocol::Resp);
+    let undecided =
+        at_once(daemon.engine.check(&Call::new("api", &many), Does::Take, Protocol::Resp));
     assert!(undecided.is_err());
     let text = text(&daemon);
     assert_eq!(value(&text, "tidegate_rules_skipped_total{domain=\"api\"}"), 1);
@@ -168,7 +170,7 @@ fn looking_is_not_counted() {
     let daemon = Daemon::new(RULES);
     let attributes = [("path", "/login").into(), ("user", "42").into()];
     let call = Call::new("api", &attributes);
-    let _ = daemon.engine.check(&call, Does::Peek, Protocol::Http).expect("a decision");
+    let _ = at_once(daemon.engine.check(&call, Does::Peek, Protocol::Http)).expect("a decision");
     let text = text(&daemon);
     assert_eq!(decisions(&text, "login", "allowed"), 0);
     assert_eq!(value(&text, "tidegate_answers_total{protocol=\"http\",verdict=\"allowed\"}"), 0);
@@ -179,7 +181,7 @@ fn limits_that_calls_bring_along_are_counted_apart() {
     let daemon = Daemon::new(RULES);
     let mut counts = RuleCounts::default();
     (counts.allowed, counts.denied) = (7, 2);
-    daemon.engine.metrics().decided_given(Protocol::Resp, &counts);
+    daemon.engine.metrics().decided_given(Protocol::Resp, Decider::Memory, &counts);
     let text = text(&daemon);
     for (verdict, count) in [("allowed", 7), ("denied", 2)] {
         let series = format!(

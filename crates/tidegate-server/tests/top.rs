@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::Daemon;
+use support::{Daemon, at_once};
 use tidegate::{Attribute, Call};
 use tidegate_server::top::{By, KEYS_MAX, NAME_BYTES_MAX, NOTED_FULLY, Ranking};
 use tidegate_server::{Does, Protocol};
@@ -16,7 +16,8 @@ fn ask(daemon: &Daemon, user: &str, times: usize) {
     let attributes = [Attribute::from(("user", user)), ("path", "/secret").into()];
     for _ in 0..times {
         let call = Call::new("api", &attributes);
-        let _ = daemon.engine.check(&call, Does::Take, Protocol::Http).expect("a decision");
+        let _ =
+            at_once(daemon.engine.check(&call, Does::Take, Protocol::Http)).expect("a decision");
     }
 }
 

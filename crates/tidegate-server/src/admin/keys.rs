@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use serde_json::json;
-use tidegate::Call;
 use tidegate::rules::Reason;
+use tidegate::{Call, CheckError};
 
 use super::body::{Attributes, Fields, Query};
 use super::explained;
@@ -40,12 +40,12 @@ impl About {
 }
 
 /// Which rules match, why the others do not, and what the controls say before them.
-pub(super) fn explain(engine: &Engine, fields: Fields) -> Result<Reply, Problem> {
+pub(super) async fn explain(engine: &Engine, fields: Fields) -> Result<Reply, Problem> {
     let about = About::of(fields)?;
     let attributes = about.attributes.borrowed();
     let call = Call::new(&about.domain, &attributes).with_cost(about.cost);
     let explanation = engine.limiter().explain(&call);
-    let reason = engine.limiter().peek(&call).ok().and_then(|decision| decision.reason());
+    let reason = engine.peek(&call).await.ok().and_then(|decision| decision.reason());
     let is_denied = matches!(reason, Some(Reason::Banned | Reason::MissingAttribute));
     let mut value = explained(&explanation, is_denied);
     let now = engine.limiter().now();
@@ -54,23 +54,27 @@ pub(super) fn explain(engine: &Engine, fields: Fields) -> Result<Reply, Problem>
 }
 
 /// How a key stands, without taking anything: what a check over HTTP says, and what the controls say.
-pub(super) fn peek(engine: &Engine, fields: Fields) -> Result<Reply, Problem> {
+pub(super) async fn peek(engine: &Engine, fields: Fields) -> Result<Reply, Problem> {
     let about = About::of(fields)?;
     let attributes = about.attributes.borrowed();
     let call = Call::new(&about.domain, &attributes).with_cost(about.cost);
-    let answer = engine.check(&call, Does::Peek, Protocol::Http).map_err(undecided)?;
+    let answer = engine.check(&call, Does::Peek, Protocol::Http).await.map_err(undecided)?;
     let mut value = json!(Checked::of(&answer));
     value["ruling"] = json!(answer.ruling().map(word));
     Ok(Reply::json(&value))
 }
 
 /// Forgets what was taken under every limit that applies.
-pub(super) fn reset(engine: &Arc<Engine>, fields: Fields, peer: Peer) -> Result<Reply, Problem> {
+pub(super) async fn reset(
+    engine: &Arc<Engine>,
+    fields: Fields,
+    peer: Peer,
+) -> Result<Reply, Problem> {
     let about = About::of(fields)?;
     let attributes = about.attributes.borrowed();
     let call = Call::new(&about.domain, &attributes).with_cost(about.cost);
     let charges = engine.limiter().explain(&call).charges;
-    engine.limiter().reset(&call).map_err(undecided)?;
+    engine.reset(&call).await.map_err(undecided)?;
     let keys: Vec<_> = charges.iter().map(|charge| format!("{:032x}", charge.key)).collect();
     let (domain, count) = (about.domain.as_str(), keys.len());
     tracing::info!(target: AUDIT, action = "reset", domain, keys = count, ?peer, "{AUDITED}");
@@ -112,8 +116,13 @@ pub(super) fn top(engine: &Engine, mut query: Query) -> Result<Reply, Problem> {
     })))
 }
 
-fn undecided(error: tidegate::CheckError) -> Problem {
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
+/// Whose doing it is that there is no answer: the store's, or that of who asks.
+fn undecided(error: CheckError) -> Problem {
+    let status = match error {
+        CheckError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::UNPROCESSABLE_ENTITY,
+    };
+    Problem::new(status, error.to_string())
 }
 
 /// The word for what the controls say.

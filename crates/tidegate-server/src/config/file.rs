@@ -10,8 +10,10 @@ use std::str::FromStr;
 use tidegate_rules::document::{
     Fields, Node, Problems, Value, boolean, documents, list, quoted, text,
 };
-use tidegate_rules::{Report, Source};
+use tidegate_rules::{Place, Report, Source};
 
+use super::store::{self, StoreLayer, StoreUrl};
+use super::value::ValueError;
 use super::{Layer, identity};
 
 /// The longest settings file.
@@ -19,6 +21,12 @@ pub const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Reads the settings file at `path`. Paths in it are relative to the folder that it is in.
 pub fn read(path: &Path) -> Result<Layer, FileError> {
+    read_with(path, |_, _, _| ()).map(|(layer, ())| layer)
+}
+
+/// The same for a file that has more settings than those of the daemon. `more` takes them out of its
+/// fields; it is not called where the file is empty.
+pub fn read_with<T: Default>(path: &Path, more: impl More<T>) -> Result<(Layer, T), FileError> {
     let unreadable = |error| FileError::Unreadable { path: path.to_path_buf(), error };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
@@ -27,24 +35,43 @@ pub fn read(path: &Path) -> Result<Layer, FileError> {
         return Err(FileError::TooLong { path: path.to_path_buf() });
     }
     let folder = path.parent().unwrap_or(Path::new(""));
-    parse(&Source::new(path.to_string_lossy(), bytes), folder).map_err(FileError::Mistakes)
+    parse_with(&Source::new(path.to_string_lossy(), bytes), folder, more)
+        .map_err(FileError::Mistakes)
 }
 
 /// The settings in a text, whose paths are relative to `folder`.
 pub fn parse(source: &Source, folder: &Path) -> Result<Layer, Report> {
+    parse_with(source, folder, |_, _, _| ()).map(|(layer, ())| layer)
+}
+
+/// What takes further settings out of the fields of a file whose paths are relative to a folder.
+pub trait More<T>: FnOnce(&mut Fields<'_>, &Path, &mut Problems) -> T {}
+
+impl<T, F: FnOnce(&mut Fields<'_>, &Path, &mut Problems) -> T> More<T> for F {}
+
+/// The same for a text that has more settings than those of the daemon.
+pub fn parse_with<T: Default>(
+    source: &Source,
+    folder: &Path,
+    more: impl More<T>,
+) -> Result<(Layer, T), Report> {
     let sources = std::slice::from_ref(source);
     let mut problems = Problems::new(sources);
-    let mut layer = Layer::default();
+    let (mut layer, mut further) = (Layer::default(), T::default());
+    let mut more = Some(more);
     let documents = documents(source, 0, &mut problems);
     for (index, document) in documents.iter().enumerate() {
         if index > 0 {
             problems.error(document.place, "there is a second document").help =
                 Some("write all settings into one, without `---` between them".to_owned());
-        } else if let Some(fields) = Fields::of(document, "the settings file", &mut problems) {
+        } else if let Some(mut fields) = Fields::of(document, "the settings file", &mut problems) {
+            if let Some(more) = more.take() {
+                further = more(&mut fields, folder, &mut problems);
+            }
             layer = Reader { fields, folder, problems: &mut problems }.layer();
         }
     }
-    if problems.has_errors() { Err(problems.into_report(sources)) } else { Ok(layer) }
+    if problems.has_errors() { Err(problems.into_report(sources)) } else { Ok((layer, further)) }
 }
 
 /// The fields of the file, as they are asked for.
@@ -59,8 +86,7 @@ impl Reader<'_, '_> {
         let layer = Layer {
             rules: self.paths("rules"),
             limit: self.parsed("limit"),
-            store: self.texts("store"),
-            consistency: self.parsed("consistency"),
+            store: self.store(),
             memory: self.parsed("memory"),
             state: self.path("state"),
             shadow: self.boolean("shadow"),
@@ -90,6 +116,48 @@ impl Reader<'_, '_> {
         layer
     }
 
+    fn store(&mut self) -> StoreLayer {
+        StoreLayer {
+            store: self.urls("store"),
+            consistency: self.parsed("consistency"),
+            on_store_failure: self.parsed("on_store_failure"),
+            store_required: self.boolean("store_required"),
+            store_deadline: self.parsed("store_deadline"),
+            store_prefix: self.text("store_prefix"),
+            store_foreign_state: self.parsed("store_foreign_state"),
+            store_password_file: self.path("store_password_file"),
+            store_password: None,
+            store_ca: self.path("store_ca"),
+            store_cert: self.path("store_cert"),
+            store_key: self.path("store_key"),
+            secret_file: self.path("secret_file"),
+            secret: None,
+            store_ranges: self
+                .fields
+                .take("store_ranges")
+                .and_then(|node| store::ranges(node, self.problems)),
+        }
+    }
+
+    /// URLs of stores. What is wrong with one is told without repeating it: it may hold a password.
+    fn urls(&mut self, name: &'static str) -> Option<Vec<StoreUrl>> {
+        let node = self.fields.take(name)?;
+        let texts = texts(node, name, self.problems)?;
+        let parsed: Result<_, _> = texts.iter().map(|text| text.parse()).collect();
+        parsed
+            .map_err(|error: ValueError| {
+                // The line is not shown either.
+                let file = Place { line: 0, ..node.place };
+                let message = format!("what `{name}` names is no store");
+                self.problems.error(file, message).help = Some(error.to_string());
+            })
+            .ok()
+    }
+
+    fn text(&mut self, name: &'static str) -> Option<String> {
+        text(self.fields.take(name)?, name, self.problems)
+    }
+
     fn parsed<T: FromStr<Err: fmt::Display>>(&mut self, name: &'static str) -> Option<T> {
         let node = self.fields.take(name)?;
         parsed(node, name, self.problems)
@@ -117,7 +185,7 @@ impl Reader<'_, '_> {
 }
 
 /// One text, or a list of them.
-pub(super) fn texts(node: &Node, what: &str, problems: &mut Problems) -> Option<Vec<String>> {
+pub fn texts(node: &Node, what: &str, problems: &mut Problems) -> Option<Vec<String>> {
     match &node.value {
         Value::Scalar(_) => text(node, what, problems).map(|text| vec![text]),
         Value::Null | Value::List(_) | Value::Map(_) => {
@@ -128,7 +196,7 @@ pub(super) fn texts(node: &Node, what: &str, problems: &mut Problems) -> Option<
 }
 
 /// A text that is some value, or a mistake that says what to write.
-pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(
+pub fn parsed<T: FromStr<Err: fmt::Display>>(
     node: &Node,
     what: &str,
     problems: &mut Problems,

@@ -6,7 +6,7 @@ use tidegate_identity::{ForwardedHeader, Source as From, Trust};
 use tidegate_rules::Source;
 
 use super::file::{self, parse};
-use super::value::{Headers, Level, LogFormat};
+use super::value::{Consistency, Headers, Level, LogFormat, OnStoreFailure, StoreForeignState};
 use super::*;
 
 fn settings(layer: Layer) -> Settings {
@@ -71,6 +71,17 @@ fn every_setting_has_a_key_in_the_file() {
 rules: [rules, /srv/more.yaml]
 store: memory
 consistency: local
+on_store_failure: deny
+store_required: false
+store_deadline: 20ms
+store_prefix: limits
+store_foreign_state: refuse
+store_password_file: store-password
+store_ca: ca.pem
+store_cert: node.pem
+store_key: node.key
+secret_file: secret
+store_ranges: { attribute: user, ranges: [{ from: 1, group: 1 }] }
 memory: 1GiB
 state: state/limits
 shadow: true
@@ -100,6 +111,21 @@ names_in_top: true
     assert_eq!(layer.resp_password_file.as_deref(), Some(Path::new("/etc/tidegate/password")));
     assert_eq!((layer.memory.map(Size::bytes), layer.resp), (Some(1 << 30), Some(Address::Off)));
     assert_eq!(layer.grpc, Some(address("unix:/run/tidegate/grpc.sock")));
+    let store = layer.store;
+    assert_eq!(store.store.as_deref().map(|urls| urls[0].to_string()), Some("memory".to_owned()));
+    assert_eq!((store.consistency, store.on_store_failure), {
+        (Some(Consistency::Local), Some(OnStoreFailure::Deny))
+    });
+    assert_eq!(
+        (store.store_required, store.store_prefix.as_deref()),
+        (Some(false), Some("limits"))
+    );
+    assert_eq!(store.store_foreign_state, Some(StoreForeignState::Refuse));
+    assert_eq!(store.store_deadline.map(Time::duration), Some(Duration::from_millis(20)));
+    let files = [store.store_password_file, store.store_ca, store.store_cert, store.store_key];
+    let names = ["store-password", "ca.pem", "node.pem", "node.key"];
+    assert_eq!(files, names.map(|name| Some(Path::new("/etc/tidegate").join(name))));
+    assert!(store.secret_file.is_some() && store.store_ranges.is_some());
     assert_eq!((layer.headers, layer.log_level), (Some(Headers::Ietf), Some(Level::Debug)));
     assert_eq!(layer.max_delay.map(Time::duration), Some(Duration::from_millis(250)));
     assert_eq!((layer.merge_domains, layer.names_in_top), (Some(true), Some(true)));
@@ -266,12 +292,10 @@ fn settings_that_contradict_each_other_are_refused() {
     for (text, words) in [
         ("{ rules: a.yaml, limit: 1/s per ip }", "rules from files and one from --limit"),
         ("rules: []", "the list of rules is empty"),
-        ("store: redis://localhost", "stores that several nodes share are not there yet"),
-        (
-            "store: [memory, rediss://localhost]",
-            "stores that several nodes share are not there yet",
-        ),
-        ("store: sqlite", "the one store there is so far is `memory`"),
+        ("store: redis://localhost", "`openssl rand -hex 32`"),
+        ("store: [memory, rediss://localhost]", "there is `memory` and a store beside it"),
+        ("store: [redis://a, redis://x:y@a]", "redis://a is there twice"),
+        ("secret_file: nowhere", "--secret-file: /etc/tidegate/nowhere: "),
         ("consistency: strict", "need a store that several nodes share"),
         ("{ http: ':7', grpc: ':7' }", "--http and --grpc are both 127.0.0.1:7"),
         ("{ resp: unix:/a, admin: unix:/a }", "--resp and --admin are both unix:/a"),
@@ -286,6 +310,76 @@ fn settings_that_contradict_each_other_are_refused() {
     }
     let zero = said("{ http: ':0', grpc: ':0', resp: ':0', admin: ':0' }");
     assert!(Settings::new(zero).is_ok(), "port 0 is another one each time");
+}
+
+/// A layer with a secret, and what else this says.
+fn with_secret(text: &str) -> Layer {
+    let mut layer = said(text);
+    layer.store.secret = Some(Secret::new(b"0123456789abcdef").unwrap());
+    layer
+}
+
+#[test]
+fn a_store_that_nodes_share_has_the_defaults_of_the_manual() {
+    let settings = settings(with_secret("store: redis://localhost"));
+    let store = settings.store.expect("a store");
+    assert_eq!((store.consistency, store.on_failure), (Consistency::Strict, OnStoreFailure::Local));
+    assert_eq!((store.is_required, store.deadline), (true, Duration::from_millis(10)));
+    assert!(settings.secret.is_some());
+    let memory = self::settings(with_secret("store: memory"));
+    assert!(memory.store.is_none() && memory.secret.is_some());
+}
+
+#[test]
+fn settings_of_a_store_that_contradict_each_other_are_refused() {
+    for (text, words) in [
+        ("store_deadline: 0", "--store-deadline is from 1ms to 10s"),
+        ("store_deadline: 11s", "--store-deadline is from 1ms to 10s"),
+        ("store_cert: a.pem", "--store-cert and --store-key go together"),
+        ("store_ca: a.pem", "write its URL with `rediss://`"),
+        ("store_password_file: nowhere", "--store-password-file: /etc/tidegate/nowhere: "),
+        (
+            "store_ranges: { attribute: user, ranges: [{ from: 1, group: 2 }] }",
+            "a range names a group beyond the 1 that --store names",
+        ),
+    ] {
+        let message = refused(with_secret(&format!("store: redis://localhost\n{text}")));
+        assert!(message.contains(words), "{text}: {message}");
+    }
+    let mut short = said("store: redis://localhost");
+    short.store.secret = Some(Secret::new(b"fifteen letters").unwrap());
+    assert!(refused(short).contains("a secret has at least 16 characters"));
+}
+
+#[test]
+fn groups_are_given_ranges_of_an_attribute_and_counted_from_one() {
+    let text = "
+store: [redis://a, redis://b]
+store_ranges:
+  attribute: user
+  ranges: [{ from: 1, to: 5000, group: 1 }, { from: 5001, group: 2 }]
+";
+    let ranges = settings(with_secret(text)).store.unwrap().ranges.unwrap();
+    assert_eq!(ranges.attribute, "user");
+    assert_eq!(ranges.ranges, [(1..=5000, 0), (5001..=u64::MAX, 1)]);
+    for (list, words) in [
+        ("{ from: 1, group: 0 }", "there is no such group"),
+        ("{ from: 9, to: 1, group: 1 }", "the range ends before it begins"),
+        ("{ from: 1, group: 1 }, { from: 5, to: 6, group: 2 }", "have a number in common"),
+        ("{ to: 1, group: 1 }", "`from` is missing"),
+    ] {
+        let report = mistakes(&format!("store_ranges: {{ attribute: user, ranges: [{list}] }}"));
+        assert!(report.contains(words), "{list}\n{report}");
+    }
+}
+
+#[test]
+fn no_password_of_a_store_shows() {
+    let report = mistakes("store: redsi://:hunter2@localhost\n");
+    assert!(report.contains("what `store` names is no store"), "{report}");
+    assert!(!report.contains("hunter2"), "{report}");
+    let layer = with_secret("store: redis://:hunter2@localhost");
+    assert!(!format!("{layer:?}{:?}", settings(layer.clone())).contains("hunter2"));
 }
 
 #[test]

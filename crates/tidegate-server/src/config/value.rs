@@ -236,6 +236,28 @@ words! {
     }
 }
 
+words! {
+    /// What happens while the shared store cannot answer, where a rule does not say.
+    OnStoreFailure {
+        /// Requests pass.
+        Allow = "allow",
+        /// Requests are answered with an error that says so.
+        Deny = "deny",
+        /// The node decides alone, with its own share of the limit.
+        Local = "local",
+    }
+}
+
+words! {
+    /// What happens to a key in the shared store that holds what somebody else wrote.
+    StoreForeignState {
+        /// It starts anew, with all of its quota.
+        Reset = "reset",
+        /// It is left as it is, and decided as while the store cannot answer.
+        Refuse = "refuse",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -27,12 +27,14 @@ enum By {
     Controls(Ruling),
     /// By the rules; while everything is in shadow, their denial is only noted.
     Rules { decision: DescriptorsDecision, in_shadow: bool },
+    /// By nobody, since the store could not: it passes, as everything does that is in shadow.
+    Nobody,
 }
 
 impl Engine {
     /// Decides one call over several descriptors: the operator's controls first, then the rules. A
     /// call that would have to be held back for longer than `delay_max` is denied.
-    pub fn check_descriptors(
+    pub async fn check_descriptors(
         &self,
         domain: &str,
         calls: &[DescriptorCall<'_>],
@@ -45,13 +47,28 @@ impl Engine {
                 DescriptorsAnswer::new(By::Controls(ruling), self.limiter.now())
             }
             Some(Ruling::Shadow) | None => {
-                let decided = self.limiter.check_descriptors(domain, calls);
-                let decision = decided.inspect_err(|_| self.metrics.undecided(over))?;
-                let at = decision.at();
-                DescriptorsAnswer::new(By::Rules { decision, in_shadow: ruling.is_some() }, at)
+                let began = self.is_shared().then(|| self.limiter.now());
+                let decided = self.limiter.check_descriptors(domain, calls).await;
+                if let Some(began) = began {
+                    self.note_store(began, decided.as_ref().ok().map(DescriptorsDecision::source));
+                }
+                let in_shadow = ruling.is_some();
+                match decided {
+                    Ok(decision) => {
+                        let at = decision.at();
+                        DescriptorsAnswer::new(By::Rules { decision, in_shadow }, at)
+                    }
+                    Err(CheckError::Store(_)) if in_shadow => {
+                        DescriptorsAnswer::new(By::Nobody, self.limiter.now())
+                    }
+                    Err(error) => {
+                        self.metrics.undecided(over);
+                        return Err(error);
+                    }
+                }
             }
         };
-        let answer = self.within(delay_max, answer);
+        let answer = self.within(delay_max, answer).await;
         // Who only looks or gives back is neither let through nor turned away.
         if calls.iter().any(|call| call.hits.takes()) {
             self.metrics.decided_descriptors(over, calls, &answer);
@@ -62,11 +79,15 @@ impl Engine {
 
     /// Turns a call away that would not be let go in time, and gives back what it took: its turn is too
     /// far off to be waited for, and before its turn it would be over the limit.
-    fn within(&self, delay_max: Duration, mut answer: DescriptorsAnswer) -> DescriptorsAnswer {
+    async fn within(
+        &self,
+        delay_max: Duration,
+        mut answer: DescriptorsAnswer,
+    ) -> DescriptorsAnswer {
         if answer.delay() > delay_max
             && let By::Rules { decision, .. } = &mut answer.by
         {
-            self.limiter.refund_descriptors(decision);
+            self.limiter.refund_descriptors(decision).await;
             answer.turned_away_after = Some(delay_max);
         }
         answer
@@ -101,6 +122,7 @@ impl DescriptorsAnswer {
         match &self.by {
             By::Controls(ruling) => !matches!(ruling, Ruling::Banned { .. }),
             By::Rules { decision, in_shadow } => decision.is_allowed() || *in_shadow,
+            By::Nobody => true,
         }
     }
 
@@ -114,7 +136,7 @@ impl DescriptorsAnswer {
             By::Controls(Ruling::Banned { until }) => {
                 until.map(|until| Duration::from(until.since(self.at)))
             }
-            By::Controls(_) | By::Rules { in_shadow: true, .. } => None,
+            By::Controls(_) | By::Rules { in_shadow: true, .. } | By::Nobody => None,
             By::Rules { decision, .. } => decision.retry_after(),
         }
     }
@@ -122,7 +144,7 @@ impl DescriptorsAnswer {
     /// How long to hold an allowed call back. While everything is in shadow, nobody is.
     pub fn delay(&self) -> Duration {
         match &self.by {
-            By::Controls(_) | By::Rules { in_shadow: true, .. } => Duration::ZERO,
+            By::Controls(_) | By::Rules { in_shadow: true, .. } | By::Nobody => Duration::ZERO,
             By::Rules { decision, .. } => decision.delay(),
         }
     }
@@ -149,7 +171,7 @@ impl DescriptorsAnswer {
     /// Whether something in shadow would have denied it.
     pub fn is_shadow_denied(&self) -> bool {
         match &self.by {
-            By::Controls(_) => false,
+            By::Controls(_) | By::Nobody => false,
             By::Rules { decision, in_shadow } => {
                 decision.is_shadow_denied() || (*in_shadow && !decision.is_allowed())
             }
@@ -161,10 +183,10 @@ impl DescriptorsAnswer {
         self.at
     }
 
-    /// What the rules say, of each descriptor too; `None` where the controls decided.
+    /// What the rules say, of each descriptor too; `None` where the controls decided, or nobody.
     pub fn decision(&self) -> Option<&DescriptorsDecision> {
         match &self.by {
-            By::Controls(_) => None,
+            By::Controls(_) | By::Nobody => None,
             By::Rules { decision, .. } => Some(decision),
         }
     }
@@ -173,7 +195,7 @@ impl DescriptorsAnswer {
     pub fn ruling(&self) -> Option<Ruling> {
         match self.by {
             By::Controls(ruling) => Some(ruling),
-            By::Rules { .. } => None,
+            By::Rules { .. } | By::Nobody => None,
         }
     }
 }

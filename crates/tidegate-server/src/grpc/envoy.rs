@@ -1,6 +1,7 @@
 //! Envoy's rate limit service, as envoyproxy/ratelimit answers it. That a call is over its limit is an
 //! answer; an error means that nothing was decided, and leaves it to the proxy what to do then.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +10,10 @@ use bytes::Bytes;
 use prost_types::Duration as WireDuration;
 use smallvec::SmallVec;
 use tidegate::rules::{DescriptorCall, DescriptorStatus, Hits, PerUnit, Unit};
-use tidegate::{Attribute, CheckError};
+use tidegate::{Attribute, CheckError, Source};
 use tidegate_rules::attribute::ATTRIBUTES_MAX;
-use tonic::{Request, Response, Status};
+use tonic::{Code as GrpcCode, Request, Response, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::{DESCRIPTORS_MAX, metadata};
 use crate::engine::{DescriptorsAnswer, Engine, Protocol};
@@ -53,7 +55,7 @@ pub(super) async fn answer(
     request: &RateLimitRequest,
 ) -> Result<RateLimitResponse, Status> {
     let started_at = engine.limiter().now();
-    let (response, delay) = decide(engine, request)?;
+    let (response, delay) = decide(engine, request).await?;
     let took = engine.limiter().now().since(started_at);
     engine.metrics().took(Protocol::Envoy, took.into());
     if !delay.is_zero() {
@@ -62,7 +64,7 @@ pub(super) async fn answer(
     Ok(response)
 }
 
-fn decide(
+async fn decide(
     engine: &Engine,
     request: &RateLimitRequest,
 ) -> Result<(RateLimitResponse, Duration), Status> {
@@ -89,6 +91,7 @@ fn decide(
     }
     let answer = engine
         .check_descriptors(&request.domain, &calls, engine.envoy().delay_max, Protocol::Envoy)
+        .await
         .map_err(|error| undecided(&error))?;
     let delay = if answer.is_allowed() { answer.delay() } else { Duration::ZERO };
     Ok((response(engine, request, &answer), delay))
@@ -117,7 +120,15 @@ fn check(request: &RateLimitRequest) -> Result<(), Status> {
 pub(super) fn undecided(error: &CheckError) -> Status {
     match error {
         CheckError::Resolve(error) => Status::invalid_argument(error.to_string()),
-        error => Status::unavailable(error.to_string()),
+        error => {
+            let source = [("source".to_owned(), Source::Fallback.as_str().to_owned())];
+            let details = ErrorDetails::with_error_info(
+                "STORE_UNAVAILABLE",
+                "tidegate",
+                HashMap::from(source),
+            );
+            Status::with_error_details(GrpcCode::Unavailable, error.to_string(), details)
+        }
     }
 }
 

@@ -33,6 +33,9 @@ pub async fn json(engine: &Engine, body: &[u8]) -> Response<Bytes> {
             return refusal(StatusCode::BAD_REQUEST);
         }
         // Nothing was decided, which is never told as a denial.
+        Err(status) if status.code() == Grpc::Unavailable => {
+            return refusal(StatusCode::SERVICE_UNAVAILABLE);
+        }
         Err(_) => return refusal(StatusCode::INTERNAL_SERVER_ERROR),
     };
     let status = match response.overall_code() {

@@ -14,13 +14,13 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 use super::CHECKS_MAX;
 use super::envoy::undecided;
 use crate::answer::{Answer, millis};
-use crate::engine::{Does, Engine, Protocol};
+use crate::engine::{Does, Engine, Protocol, together};
 use crate::lease;
 use crate::proto::tidegate::v1::limiter_server::Limiter;
 use crate::proto::tidegate::v1::{
     self as wire, CheckManyRequest, CheckManyResponse, CheckRequest, CheckResponse, CheckResult,
-    Failure, LimitStatus, RefundRequest, RefundResponse, ReleaseRequest, ReleaseResponse,
-    check_result,
+    CountResponseRequest, CountResponseResponse, Failure, LimitStatus, RefundRequest,
+    RefundResponse, ReleaseRequest, ReleaseResponse, check_result,
 };
 
 /// Answers calls of the native service.
@@ -37,7 +37,11 @@ impl Native {
         Self { engine }
     }
 
-    fn check_one(&self, request: &CheckRequest, does: Option<Does>) -> Result<Answer, Status> {
+    async fn check_one(
+        &self,
+        request: &CheckRequest,
+        does: Option<Does>,
+    ) -> Result<Answer, Status> {
         let attributes = attributes(&request.domain, &request.attributes)?;
         let does = match (does, request.peek, request.debit) {
             (_, true, true) | (Some(_), _, true) => {
@@ -49,27 +53,52 @@ impl Native {
             (None, false, false) => Does::Take,
         };
         let call = Call::new(&request.domain, &attributes).with_cost(request.cost.unwrap_or(1));
-        self.engine.check(&call, does, Protocol::Grpc).map_err(|error| undecided(&error))
+        let checked = self.engine.check(&call, does, Protocol::Grpc).await;
+        checked.map_err(|error| undecided(&error))
     }
 
-    fn answer(
+    /// Each for itself, in their order.
+    async fn check_each(&self, checks: &[CheckRequest]) -> Vec<CheckResult> {
+        if self.engine.is_shared() {
+            return together(checks.iter().map(|check| self.result(check)).collect()).await;
+        }
+        let mut results = Vec::with_capacity(checks.len());
+        for check in checks {
+            results.push(self.result(check).await);
+        }
+        results
+    }
+
+    async fn result(&self, check: &CheckRequest) -> CheckResult {
+        let of = match self.check_one(check, None).await {
+            Ok(answer) => check_result::Of::Response(response(&answer)),
+            Err(status) => {
+                let message = status.message().to_owned();
+                check_result::Of::Failure(Failure { code: status.code().into(), message })
+            }
+        };
+        CheckResult { of: Some(of) }
+    }
+
+    async fn answer(
         &self,
         request: &CheckRequest,
         does: Option<Does>,
     ) -> Result<Response<CheckResponse>, Status> {
-        self.timed(|| {
-            let answer = self.check_one(request, does)?;
+        let answering = async {
+            let answer = self.check_one(request, does).await?;
             if request.fail_as_error && !answer.is_allowed() {
                 return Err(denial::status(&answer));
             }
             Ok(Response::new(response(&answer)))
-        })
+        };
+        self.timed(answering).await
     }
 
     /// Notes how long an answer took.
-    fn timed<T>(&self, answer: impl FnOnce() -> T) -> T {
+    async fn timed<T>(&self, answering: impl Future<Output = T>) -> T {
         let started_at = self.engine.limiter().now();
-        let answer = answer();
+        let answer = answering.await;
         let took = self.engine.limiter().now().since(started_at);
         self.engine.metrics().took(Protocol::Grpc, took.into());
         answer
@@ -82,7 +111,7 @@ impl Limiter for Native {
         &self,
         request: Request<CheckRequest>,
     ) -> Result<Response<CheckResponse>, Status> {
-        self.answer(request.get_ref(), None)
+        self.answer(request.get_ref(), None).await
     }
 
     async fn check_many(
@@ -98,24 +127,15 @@ impl Limiter for Native {
             let what = "many calls have one answer each, so a denial cannot be the error of all";
             return Err(bad_request("fail_as_error", what));
         }
-        let result = |check| match self.check_one(check, None) {
-            Ok(answer) => check_result::Of::Response(response(&answer)),
-            Err(status) => {
-                let message = status.message().to_owned();
-                check_result::Of::Failure(Failure { code: status.code().into(), message })
-            }
-        };
-        self.timed(|| {
-            let results = checks.iter().map(|check| CheckResult { of: Some(result(check)) });
-            Ok(Response::new(CheckManyResponse { results: results.collect() }))
-        })
+        let results = self.timed(self.check_each(checks)).await;
+        Ok(Response::new(CheckManyResponse { results }))
     }
 
     async fn peek(
         &self,
         request: Request<CheckRequest>,
     ) -> Result<Response<CheckResponse>, Status> {
-        self.answer(request.get_ref(), Some(Does::Peek))
+        self.answer(request.get_ref(), Some(Does::Peek)).await
     }
 
     async fn refund(
@@ -125,14 +145,17 @@ impl Limiter for Native {
         let request = request.get_ref();
         let attributes = attributes(&request.domain, &request.attributes)?;
         let call = Call::new(&request.domain, &attributes).with_cost(request.cost.unwrap_or(1));
-        let limiter = self.engine.limiter();
-        let taken_at = request.taken_at_us.map_or_else(|| limiter.now(), Timestamp::from_micros);
-        let decision = limiter.refund_at(&call, taken_at).map_err(|error| undecided(&error))?;
+        let now = || self.engine.limiter().now();
+        let taken_at = request.taken_at_us.map_or_else(now, Timestamp::from_micros);
+        let decision = self.engine.refund(&call, taken_at).await;
+        let decision = decision.map_err(|error| undecided(&error))?;
         Ok(Response::new(RefundResponse {
             rule: rule(&decision),
             limit: decision.limit(),
             remaining: decision.remaining(),
             reset_after_ms: decision.reset_after().map(millis),
+            source: decision.source().as_str().to_owned(),
+            degraded: decision.is_degraded(),
         }))
     }
 
@@ -146,14 +169,33 @@ impl Limiter for Native {
             return Err(bad_request("lease_id", "it is none that a check gave"));
         };
         let call = Call::new(&request.domain, &attributes);
-        let decision =
-            self.engine.limiter().release_held(&call, &held).map_err(|error| undecided(&error))?;
+        let decision = self.engine.release(&call, &held).await;
+        let decision = decision.map_err(|error| undecided(&error))?;
         Ok(Response::new(ReleaseResponse {
             rule: rule(&decision),
             limit: decision.limit(),
             remaining: decision.remaining(),
             reset_after_ms: decision.reset_after().map(millis),
+            source: decision.source().as_str().to_owned(),
+            degraded: decision.is_degraded(),
         }))
+    }
+
+    async fn count_response(
+        &self,
+        request: Request<CountResponseRequest>,
+    ) -> Result<Response<CountResponseResponse>, Status> {
+        let request = request.get_ref();
+        let attributes = attributes(&request.domain, &request.attributes)?;
+        let status = u16::try_from(request.status).ok().filter(|status| *status >= 100);
+        let Some(status) = status else {
+            return Err(bad_request("status", "it is no status of HTTP"));
+        };
+        let call = Call::new(&request.domain, &attributes).with_cost(request.cost.unwrap_or(1));
+        let taken_at = Timestamp::from_micros(request.taken_at_us);
+        let counted = self.engine.limiter().count_response_at(&call, taken_at, status).await;
+        counted.map_err(|error| undecided(&error))?;
+        Ok(Response::new(CountResponseResponse {}))
     }
 }
 
@@ -191,7 +233,13 @@ fn response(answer: &Answer) -> CheckResponse {
         limits: answer.limits().map(|limit| limit_status(&limit)).collect(),
         lease_id: answer.lease_id(),
         taken_at_us: answer.taken_at().map(Timestamp::as_micros),
+        counts_responses: answer.decision().is_some_and(awaits_response),
     }
+}
+
+/// What stood in for a store is not found again by the call alone, so nothing is given back to it.
+fn awaits_response(decision: &RuleDecision) -> bool {
+    decision.counts_responses() && !decision.is_degraded()
 }
 
 fn limit_status(limit: &LimitDecision<'_>) -> LimitStatus {
@@ -205,6 +253,9 @@ fn limit_status(limit: &LimitDecision<'_>) -> LimitStatus {
         remaining: limit.remaining(),
         reset_after_ms: millis(limit.reset_after()),
         retry_after_ms: limit.retry_after().map(millis),
+        window_ms: limit.window().map(millis),
+        at_once: limit.is_at_once(),
+        reserve: limit.is_reserve(),
     }
 }
 

@@ -2,7 +2,7 @@
 //! headers; the method, the path and the body of the proxy's own mean nothing.
 
 use ::http::header::{HeaderName, HeaderValue};
-use ::http::{Request, Response, StatusCode};
+use ::http::{HeaderMap, Response, StatusCode, Uri};
 use bytes::Bytes;
 use http_body_util::Full;
 use tidegate::Call;
@@ -11,7 +11,7 @@ use tidegate_tower::refusal::PROBLEM_JSON;
 
 use super::problem::Problem;
 use super::query::Query;
-use super::status::{decided, plain};
+use super::status::{decided, empty, plain};
 use super::{Answered, Connection, HeldBack};
 use crate::engine::Protocol;
 
@@ -27,14 +27,18 @@ struct Proxy {
     knows_every_status: bool,
 }
 
-pub(super) fn answer<B>(connection: &Connection, request: &Request<B>) -> HeldBack {
-    made(connection, request).unwrap_or_else(|problem| problem.answer().into())
+pub(super) async fn answer(connection: &Connection, uri: &Uri, headers: &HeaderMap) -> HeldBack {
+    made(connection, uri, headers).await.unwrap_or_else(|problem| problem.answer().into())
 }
 
-fn made<B>(connection: &Connection, request: &Request<B>) -> Result<HeldBack, Problem> {
-    let query = Query::of(request.uri(), &["domain", "cost", "dialect"])?;
+async fn made(
+    connection: &Connection,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<HeldBack, Problem> {
+    let query = Query::of(uri.query().unwrap_or_default(), &["domain", "cost", "dialect"])?;
     let proxy = Proxy::named(query.dialect.as_deref())?;
-    let described = forward_auth(connection.peer, request.headers(), proxy.describes)
+    let described = forward_auth(connection.peer, headers, proxy.describes)
         .map_err(|error| undescribed(&error))?;
     let engine = &connection.engine;
     let mut attributes = Attributes::new();
@@ -48,7 +52,7 @@ fn made<B>(connection: &Connection, request: &Request<B>) -> Result<HeldBack, Pr
     let domain = query.domain.as_deref().unwrap_or(&connection.settings.default_domain);
     let call = Call::new(domain, &list).with_cost(query.cost.unwrap_or(1));
     let asked = (&call, Protocol::ForwardAuth);
-    Ok(decided(connection, asked, Answered::default, |refusal| proxy.refused(refusal)))
+    Ok(decided(connection, asked, empty, |refusal| proxy.refused(refusal)).await)
 }
 
 impl Proxy {

@@ -15,7 +15,7 @@ use super::route::Route;
 use super::shown::{Checked, Left, OneOfMany};
 use super::{Answered, Connection};
 use crate::answer::Answer;
-use crate::engine::Protocol;
+use crate::engine::{Protocol, together};
 use crate::lease;
 
 /// Reads the body and answers. No such endpoint has an answer to `HEAD`.
@@ -41,28 +41,39 @@ pub(super) async fn answer(
     if route == Route::Json {
         return crate::grpc::json(&connection.engine, &body).await.map(Full::new);
     }
-    let made = connection.timed(Protocol::Http, || match route {
-        Route::Batch => batch(connection, &body),
-        Route::Refund => refund(connection, &body),
-        Route::Release => release(connection, &body),
-        _ => check(connection, &body),
-    });
+    let making = async {
+        match route {
+            Route::Batch => batch(connection, &body).await,
+            Route::Refund => refund(connection, &body).await,
+            Route::Release => release(connection, &body).await,
+            _ => check(connection, &body).await,
+        }
+    };
+    let made = connection.timed(Protocol::Http, making).await;
     let answer = made.unwrap_or_else(|problem| problem.answer());
     if is_batch { room.until_taken(answer).await } else { answer }
 }
 
-fn check(connection: &Connection, body: &[u8]) -> Result<Answered, Problem> {
+async fn check(connection: &Connection, body: &[u8]) -> Result<Answered, Problem> {
     let call = body::check(body)?;
-    let answer = decide(connection, &call)?;
+    let answer = decide(connection, &call).await?;
     Ok(json(&Checked::of(&answer)))
 }
 
-/// Each call for itself, one after the other: what one takes, the next one no longer finds. Nothing is
+/// Each call for itself, in their order: what one takes, the next one no longer finds. Nothing is
 /// decided where any of them cannot be read.
-fn batch(connection: &Connection, body: &[u8]) -> Result<Answered, Problem> {
+async fn batch(connection: &Connection, body: &[u8]) -> Result<Answered, Problem> {
     let calls = body::batch(body, connection.settings.batch_calls_max)?;
-    let answers: Vec<Result<Answer, Problem>> =
-        calls.iter().map(|call| decide(connection, call)).collect();
+    let answers = if connection.engine.is_shared() {
+        let deciding = calls.iter().map(|call| decide(connection, call)).collect();
+        together(deciding).await
+    } else {
+        let mut answers = Vec::with_capacity(calls.len());
+        for call in &calls {
+            answers.push(decide(connection, call).await);
+        }
+        answers
+    };
     let shown = answers.iter().map(|answer| match answer {
         Ok(answer) => OneOfMany::Checked(Box::new(Checked::of(answer))),
         Err(problem) => OneOfMany::Undecided(problem.clone()),
@@ -70,15 +81,14 @@ fn batch(connection: &Connection, body: &[u8]) -> Result<Answered, Problem> {
     Ok(json(&shown.collect::<Vec<_>>()))
 }
 
-fn refund(connection: &Connection, body: &[u8]) -> Result<Answered, Problem> {
+async fn refund(connection: &Connection, body: &[u8]) -> Result<Answered, Problem> {
     let given = body::refund(body)?;
-    let limiter = connection.engine.limiter();
     let attributes = given.who.attributes();
     let call = Call::new(domain(connection, &given.who), &attributes).with_cost(given.cost);
-    left(&limiter.refund_at(&call, given.taken_at))
+    left(&connection.engine.refund(&call, given.taken_at).await)
 }
 
-fn release(connection: &Connection, body: &[u8]) -> Result<Answered, Problem> {
+async fn release(connection: &Connection, body: &[u8]) -> Result<Answered, Problem> {
     let given = body::release(body)?;
     let Some(held) = lease::read(&given.lease_id) else {
         let detail = "this has to be what the answer to the call says";
@@ -86,13 +96,13 @@ fn release(connection: &Connection, body: &[u8]) -> Result<Answered, Problem> {
     };
     let attributes = given.who.attributes();
     let call = Call::new(domain(connection, &given.who), &attributes);
-    left(&connection.engine.limiter().release_held(&call, &held))
+    left(&connection.engine.release(&call, &held).await)
 }
 
-fn decide(connection: &Connection, call: &CheckBody<'_>) -> Result<Answer, Problem> {
+async fn decide(connection: &Connection, call: &CheckBody<'_>) -> Result<Answer, Problem> {
     let attributes = call.who.attributes();
     let asked = Call::new(domain(connection, &call.who), &attributes).with_cost(call.cost);
-    let answer = connection.engine.check(&asked, call.does, Protocol::Http);
+    let answer = connection.engine.check(&asked, call.does, Protocol::Http).await;
     answer.map_err(|error| Problem::undecided(&error))
 }
 

@@ -3,12 +3,12 @@
 
 use std::borrow::Cow;
 
-use ::http::header::CONTENT_TYPE;
+use ::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use ::http::{Method, Response, StatusCode};
 use bytes::Bytes;
 use http_body_util::Full;
 use serde::Serialize;
-use tidegate::CheckError;
+use tidegate::{CheckError, Source};
 use tidegate_rules::resolve::ResolveError;
 use tidegate_tower::refusal::PROBLEM_JSON;
 
@@ -24,13 +24,26 @@ pub(super) struct Problem {
     /// What it is about: a JSON pointer into the body, `?name` in the query, or the name of a header.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
+    /// As in the answer to a check, where a store is the trouble.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    degraded: Option<bool>,
 }
 
 impl Problem {
     fn new(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");
         let detail = detail.into();
-        Self { r#type: "about:blank", title, status: status.as_u16(), detail, field: None }
+        Self {
+            r#type: "about:blank",
+            title,
+            status: status.as_u16(),
+            detail,
+            field: None,
+            source: None,
+            degraded: None,
+        }
     }
 
     /// The request says something wrong, at this place.
@@ -78,8 +91,19 @@ impl Problem {
                 let detail = format!("there are too many attributes; at most {max} are looked at");
                 Self::bad("/attributes".to_owned(), detail)
             }
+            CheckError::Resolve(error) => Self::bad(None, error.to_string()),
+            CheckError::Store(_) => Self {
+                source: Some(Source::Fallback.as_str()),
+                degraded: Some(true),
+                ..Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("not decided: {error}"))
+            },
             _ => Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("not decided: {error}")),
         }
+    }
+
+    /// Memory always answers at once, so nobody sees this.
+    pub(super) fn late() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "not decided: the answer was not there at once")
     }
 
     pub(super) fn answer(&self) -> Answered {
@@ -89,6 +113,30 @@ impl Problem {
         *answer.status_mut() =
             StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         answer.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+        if self.degraded.is_some() {
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate::StoreError;
+
+    #[test]
+    fn only_a_store_in_trouble_is_told_as_one() {
+        let told = |error| {
+            let problem = Problem::undecided(&error);
+            (problem.status, problem.source, problem.degraded)
+        };
+        let store = CheckError::Store(StoreError::Unreachable);
+        assert_eq!(told(store), (503, Some("fallback"), Some(true)));
+        for error in
+            [ResolveError::TooManyAttributes { max: 8 }, ResolveError::TooManyLimits { max: 8 }]
+        {
+            assert_eq!(told(CheckError::Resolve(error)), (400, None, None), "{error}");
+        }
     }
 }

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use ::http::Uri;
-
 use super::problem::Problem;
 
 /// What the endpoints that answer with a status can be told in the query.
@@ -18,11 +16,8 @@ impl<'q> Query<'q> {
     /// The query of a request, which may have these parameters and no others: one that is misspelt
     /// would otherwise change what is taken without a word.
     #[inline]
-    pub(super) fn of(uri: &'q Uri, known: &[&str]) -> Result<Self, Problem> {
-        match uri.query() {
-            None | Some("") => Ok(Self::default()),
-            Some(query) => Self::parse(query, known),
-        }
+    pub(super) fn of(query: &'q str, known: &[&str]) -> Result<Self, Problem> {
+        if query.is_empty() { Ok(Self::default()) } else { Self::parse(query, known) }
     }
 
     fn parse(query: &'q str, known: &[&str]) -> Result<Self, Problem> {

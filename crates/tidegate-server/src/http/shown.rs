@@ -37,6 +37,8 @@ pub(super) struct Left<'a> {
     limit: Option<u64>,
     remaining: Option<u64>,
     reset_after_ms: Option<u64>,
+    source: &'static str,
+    degraded: bool,
     limits: Limits<'a>,
 }
 
@@ -95,6 +97,8 @@ impl<'a> Left<'a> {
             limit: decision.limit(),
             remaining: decision.remaining(),
             reset_after_ms: decision.reset_after().map(millis),
+            source: decision.source().as_str(),
+            degraded: decision.is_degraded(),
             limits: Limits(Some(decision)),
         }
     }

@@ -17,19 +17,19 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// When to stop, and what is to be waited for then.
-#[derive(Clone, Debug)]
-pub(crate) struct Shutdown {
+#[derive(Clone, Debug, Default)]
+pub struct Shutdown {
     /// No further connections, and no further requests on those that are there.
-    pub(crate) drain: CancellationToken,
+    pub drain: CancellationToken,
     /// The end of every connection, whatever is under way.
-    pub(crate) cut: CancellationToken,
+    pub cut: CancellationToken,
     /// The connections.
-    pub(crate) connections: TaskTracker,
+    pub connections: TaskTracker,
 }
 
 /// Accepts connections until the drain begins, and serves each as a task of its own. Those beyond the
 /// bound wait in the system's queue until another one ends.
-pub(crate) async fn accept<F>(
+pub async fn accept<F>(
     service: Service,
     listener: Listener,
     connections_max: usize,
@@ -124,11 +124,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     fn shutdown() -> Shutdown {
-        Shutdown {
-            drain: CancellationToken::new(),
-            cut: CancellationToken::new(),
-            connections: TaskTracker::new(),
-        }
+        Shutdown::default()
     }
 
     async fn listener() -> (Listener, SocketAddr) {

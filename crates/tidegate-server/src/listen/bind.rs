@@ -22,13 +22,15 @@ const UNIX_MODE: u32 = 0o660;
 
 /// A socket that listens, and what to remove when it does not any more.
 #[derive(Debug)]
-pub(crate) struct Bound {
-    pub(crate) listener: Listener,
-    pub(crate) file: Option<SocketFile>,
+pub struct Bound {
+    /// The socket.
+    pub listener: Listener,
+    /// Where it is in the file system.
+    pub file: Option<SocketFile>,
 }
 
 /// Listens at an address; `None` where that is nowhere.
-pub(crate) fn bind(service: Service, address: &Address) -> Result<Option<Bound>, BindError> {
+pub fn bind(service: Service, address: &Address) -> Result<Option<Bound>, BindError> {
     let bound = match address {
         Address::Off => return Ok(None),
         Address::Tcp(tcp) => {
@@ -82,7 +84,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 /// A socket in the file system, removed with this value, unless another has taken its place.
 #[derive(Debug)]
-pub(crate) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     identity: (u64, u64),
 }

@@ -1,5 +1,5 @@
 //! Sockets that a service manager has opened before the daemon was started: systemd's socket activation.
-//! They are told apart by their names, `http`, `grpc`, `resp` and `admin`, or, where no socket has one of
+//! They are told apart by their names, `http`, `grpc`, `resp`, `admin` and `gateway`, or, where no socket has one of
 //! these, by that order.
 
 use std::fmt;
@@ -42,7 +42,7 @@ impl Inherited {
     }
 
     /// The socket for a service, if there is one. Must be called within a runtime.
-    pub(crate) fn take(&mut self, service: Service) -> Option<io::Result<Listener>> {
+    pub fn take(&mut self, service: Service) -> Option<io::Result<Listener>> {
         let at = self.sockets.iter().position(|(known, _)| *known == service)?;
         Some(match self.sockets.swap_remove(at).1 {
             Socket::Tcp(socket) => socket
@@ -69,7 +69,8 @@ fn take(given: &mut ListenFd, index: usize) -> Result<Socket, InheritedError> {
 
 /// What each of `count` sockets is for.
 fn services(names: &str, count: usize) -> Result<Vec<Service>, InheritedError> {
-    let named = |name: &str| Service::ALL.into_iter().find(|service| service.name() == name);
+    let all = || Service::ALL.into_iter().chain([Service::Gateway]);
+    let named = |name: &str| all().find(|service| service.name() == name);
     let names: Vec<&str> = names.split(':').collect();
     let services: Vec<Service> = if names.iter().any(|name| named(name).is_some()) {
         let each = names.iter().map(|name| {

@@ -42,6 +42,40 @@ families! {
         "Live keys that had to go because the memory for keys is full; each starts afresh.";
     TABLE_BYTES: Gauge "tidegate_table_bytes"
         "Memory that keys take.";
+    STORE_UP: Gauge "tidegate_store_up"
+        "Whether the store that nodes share answers.";
+    STORE_NODES: Gauge "tidegate_store_nodes"
+        "Nodes that shared this store when it last answered, with this one.";
+    STORE_CALLS: Counter "tidegate_store_calls_total"
+        "Calls that were let through to the store.";
+    STORE_SCRIPT_CALLS: Counter "tidegate_store_script_calls_total"
+        "Script calls that were sent for them: equal calls under way share one.";
+    STORE_COALESCED: Counter "tidegate_store_coalesced_total"
+        "Calls that a script call decided which was sent for another.";
+    STORE_FAILED: Counter "tidegate_store_failed_calls_total"
+        "Calls that the store did not answer: by their deadline, because too many were under way, or because the breaker was open.";
+    STORE_IN_FLIGHT: Gauge "tidegate_store_in_flight"
+        "Calls that wait for the store now.";
+    STORE_LATENCY: Histogram "tidegate_store_decision_duration_seconds"
+        "How long decisions took that the store made or should have made.";
+    STORE_BREAKER: Gauge "tidegate_store_breaker_state"
+        "0 while calls are let through to the store, 1 while one is to see whether it answers, 2 while none is.";
+    STORE_BREAKER_OPENINGS: Counter "tidegate_store_breaker_openings_total"
+        "How often calls were no longer let through.";
+    STORE_FALLBACKS: Counter "tidegate_store_fallback_decisions_total"
+        "Requests that the store could not decide, and that were decided by the policy for that.";
+    STORE_CONNECTIONS: Counter "tidegate_store_connections_total"
+        "Connections to the store that there have been.";
+    STORE_SCRIPT_LOADS: Counter "tidegate_store_script_loads_total"
+        "Times that the store had lost the script.";
+    STORE_FOREIGN_STATES: Counter "tidegate_store_foreign_states_total"
+        "Keys in the store that held what another program wrote.";
+    STORE_GIVE_BACKS_FAILED: Counter "tidegate_store_give_backs_failed_total"
+        "Charges that were refused in another place, and could not be given back for certain.";
+    CACHED_DENIALS: Counter "tidegate_cached_denials_total"
+        "Requests that were refused without asking the store, because a denial still held.";
+    DENIALS_KEPT: Gauge "tidegate_denials_kept"
+        "Denials of the store that still hold.";
     RULES: Gauge "tidegate_rules"
         "Rules in force.";
     RULES_VERSION: Gauge "tidegate_rules_version"

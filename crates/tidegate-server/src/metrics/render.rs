@@ -9,9 +9,9 @@ use tidegate_rules::compile::CompiledRules;
 use tidegate_rules::rule::{Descriptor, Domain};
 
 use super::families as f;
-use super::latency::BOUNDS_NS;
-use super::series::{NONE, UNKNOWN, Verdict};
-use super::text::Text;
+use super::latency::{BOUNDS_NS, Latency};
+use super::series::{NONE, SOURCES, UNKNOWN, Verdict};
+use super::text::{Family, Text};
 use super::{BROKEN, CLOSED, Entrance, Metrics, OPENED, RULINGS};
 use crate::answer::Source;
 use crate::engine::{Engine, Protocol};
@@ -26,6 +26,7 @@ pub(super) fn render(metrics: &Metrics, engine: &Engine) -> String {
     calls(&mut text, metrics);
     latency(&mut text, metrics);
     table(&mut text, metrics, engine);
+    super::store::store(&mut text, metrics, engine);
     rules(&mut text, metrics, engine);
     controls(&mut text, engine);
     connections(&mut text, metrics);
@@ -34,17 +35,23 @@ pub(super) fn render(metrics: &Metrics, engine: &Engine) -> String {
 
 fn decisions(text: &mut Text, metrics: &Metrics, engine: &Engine) {
     let all = metrics.series.all(&engine.limiter().rules());
+    let usual = if engine.is_shared() { Source::Store } else { Source::Memory };
     text.family(&f::DECISIONS);
     for ((domain, rule), cells) in &all {
-        for source in Source::ALL {
+        for source in SOURCES {
             for verdict in Verdict::ALL {
+                let count = cells.decisions(verdict, source);
+                // A rule is decided in one place as a rule. What others never did takes no series.
+                if source != usual && count == 0 {
+                    continue;
+                }
                 let labels = [
                     ("domain", &**domain),
                     ("rule", &**rule),
                     ("verdict", verdict.as_str()),
                     ("source", source.as_str()),
                 ];
-                text.sample(&f::DECISIONS, &labels, cells.decisions(verdict, source));
+                text.sample(&f::DECISIONS, &labels, count);
             }
         }
     }
@@ -59,7 +66,7 @@ fn decisions(text: &mut Text, metrics: &Metrics, engine: &Engine) {
         text.sample(&f::SKIPPED, &[("domain", domain)], cells.skipped());
     }
     let unknown = Verdict::ALL.iter().flat_map(|&verdict| {
-        Source::ALL.iter().map(move |&source| metrics.series.unknown.decisions(verdict, source))
+        SOURCES.iter().map(move |&source| metrics.series.unknown.decisions(verdict, source))
     });
     text.single(&f::UNKNOWN_DOMAIN, unknown.sum::<u64>());
 }
@@ -85,18 +92,28 @@ fn calls(text: &mut Text, metrics: &Metrics) {
 }
 
 fn latency(text: &mut Text, metrics: &Metrics) {
-    let bounds = BOUNDS_NS.map(|ns| decimal_seconds(ns).to_string());
     text.family(&f::LATENCY);
     for protocol in Protocol::ALL {
-        let times = metrics.latency[protocol as usize].times();
         let labels = [("protocol", protocol.as_str())];
-        let sum = decimal_seconds(times.sum_ns);
-        text.histogram(&f::LATENCY, &labels, &bounds, &times.cumulative, sum);
+        histogram(text, &f::LATENCY, &labels, &metrics.latency[protocol as usize]);
     }
 }
 
+pub(super) fn histogram(
+    text: &mut Text,
+    family: &Family,
+    labels: &[(&'static str, &str)],
+    latency: &Latency,
+) {
+    let bounds = BOUNDS_NS.map(|ns| decimal_seconds(ns).to_string());
+    let times = latency.times();
+    let sum = decimal_seconds(times.sum_ns);
+    text.histogram(family, labels, &bounds, &times.cumulative, sum);
+}
+
 fn table(text: &mut Text, metrics: &Metrics, engine: &Engine) {
-    let stats = metrics.stats(engine);
+    let memory = || engine.shared()?.memory_stats(engine.limiter().now());
+    let stats = metrics.stats(engine).or_else(memory).unwrap_or_default();
     text.single(&f::KEYS, stats.keys);
     text.single(&f::KEYS_DROPPED, stats.dropped);
     text.single(&f::TABLE_BYTES, stats.bytes);

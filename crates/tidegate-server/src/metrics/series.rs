@@ -56,8 +56,12 @@ impl Verdict {
     }
 }
 
+/// Every place where decisions are made, in the order of their numbers.
+pub(super) const SOURCES: [Source; 5] =
+    [Source::Memory, Source::Store, Source::Lease, Source::Fallback, Source::CachedDeny];
+
 const VERDICTS: usize = Verdict::ALL.len();
-const BY_SOURCE: usize = VERDICTS * Source::ALL.len();
+const BY_SOURCE: usize = VERDICTS * SOURCES.len();
 /// Where the calls are counted that a rule in shadow, or a candidate, would have denied.
 const SHADOW_DENIALS: usize = BY_SOURCE;
 /// Where the rules are counted that matched and did not apply.
@@ -177,15 +181,14 @@ impl Series {
         decision: &DescriptorsDecision,
         calls: &[DescriptorCall<'_>],
         answer: &DescriptorsAnswer,
-        source: Source,
     ) {
         let current = self.current.load();
         if current.version == decision.rules().version() {
-            return self.count_descriptors(&current, decision, calls, answer, source);
+            return self.count_descriptors(&current, decision, calls, answer);
         }
         drop(current);
         let numbered = self.follow(decision.rules());
-        self.count_descriptors(&numbered, decision, calls, answer, source);
+        self.count_descriptors(&numbered, decision, calls, answer);
     }
 
     fn count_descriptors(
@@ -194,7 +197,6 @@ impl Series {
         decision: &DescriptorsDecision,
         calls: &[DescriptorCall<'_>],
         answer: &DescriptorsAnswer,
-        source: Source,
     ) {
         let domain = || decision.domain_id().map_or(&self.unknown, |one| numbered.domain(one));
         if decision.skipped() > 0 {
@@ -210,6 +212,7 @@ impl Series {
             if is_denied && !is_over {
                 continue;
             }
+            let source = status.source();
             let cells = match status.rule_id() {
                 Some(rule) => numbered.rule(rule),
                 None if status.is_given() => &self.given,

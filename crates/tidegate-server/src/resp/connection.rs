@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::RespSettings;
-use super::conversation::{Conversation, Desk, Next};
+use super::conversation::{Asking, Conversation, Desk, Next};
 use crate::listen::Stream;
 
 /// The most that one read brings, and so the most commands that are answered together.
@@ -27,7 +27,6 @@ const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: usize = 1 << 20;
 
 /// One connection.
-#[derive(Debug)]
 pub(super) struct Connection {
     stream: Stream,
     conversation: Conversation,
@@ -36,6 +35,8 @@ pub(super) struct Connection {
     unread: Vec<u8>,
     written: usize,
     next: Next,
+    /// Answers that a store is waited for. Nothing more is read meanwhile.
+    asking: Option<Asking>,
     is_draining: bool,
     alarm: Option<Alarm>,
     /// How often the output was all taken.
@@ -77,6 +78,7 @@ impl Connection {
             unread: Vec::new(),
             written: 0,
             next: Next::Listen,
+            asking: None,
             is_draining: false,
             alarm: None,
             flushes: 0,
@@ -96,7 +98,7 @@ impl Connection {
     /// Reads no more. Whether everything that was read is answered.
     pub(super) fn drain(&mut self) -> bool {
         self.is_draining = true;
-        self.unread.is_empty()
+        self.unread.is_empty() && self.asking.is_none()
     }
 
     /// Says goodbye. Whoever is told of a mistake may still be sending, and a socket that is closed
@@ -119,6 +121,13 @@ impl Connection {
             if ready!(self.poll_unread(context)).is_err() {
                 return Poll::Ready(());
             }
+            if let Some(asking) = &mut self.asking {
+                let answers = ready!(asking.as_mut().poll(context));
+                self.asking = None;
+                if ready!(self.poll_send(&answers, context)).is_err() {
+                    return Poll::Ready(());
+                }
+            }
             self.next = match self.next {
                 Next::Close => return Poll::Ready(()),
                 Next::Resume => self.conversation.hear(&mut [], desk),
@@ -136,6 +145,7 @@ impl Connection {
                     self.conversation.hear(fresh, desk)
                 }
             };
+            self.asking = self.conversation.asking(&mut desk.output);
             let is_sent = self.poll_send(&desk.output, context);
             desk.output.clear();
             desk.output.shrink_to(OUTPUT_BYTES_KEPT);

@@ -1,7 +1,8 @@
 //! One connection without its socket: bytes that were read go in, bytes to write come out.
 //!
 //! Everything that one read brings is answered in one go, at one instant: the clock is read once, and
-//! what comes out is written at once.
+//! what comes out is written at once. Where a store decides, it is asked about all of it together, and
+//! the answers follow in order.
 
 use std::sync::Arc;
 
@@ -13,8 +14,10 @@ use super::parse::{Bounds, Command, Parser};
 use super::reply::Reply;
 use super::session::{self, Session};
 use super::throttle::{self, Asked, Run};
+pub use super::waiting::Asking;
+use super::waiting::{Order, Waiting};
 use super::{OUTPUT_BYTES_MAX, RespSettings};
-use crate::engine::{Does, Engine, Protocol};
+use crate::engine::{Engine, Protocol, at_once};
 use crate::listen::Peer;
 use crate::metrics::Entrance;
 
@@ -29,6 +32,8 @@ pub struct Conversation {
     /// What was heard and not yet answered: half a command, or what there was no room to answer. It is
     /// empty most of the time, and takes no memory then.
     kept: Vec<u8>,
+    /// What a store is to be asked. Empty where memory decides.
+    waiting: Waiting,
     answered: u64,
 }
 
@@ -56,8 +61,8 @@ impl Conversation {
     pub fn new(engine: Arc<Engine>, settings: Arc<RespSettings>, peer: Peer) -> Self {
         let salt = engine.limiter().given_salt(throttle::KIND);
         let session = Session::new(peer, &settings);
-        let (parser, kept) = (Parser::new(), Vec::new());
-        Self { engine, settings, salt, session, parser, kept, answered: 0 }
+        let (parser, kept, waiting) = (Parser::new(), Vec::new(), Waiting::default());
+        Self { engine, settings, salt, session, parser, kept, waiting, answered: 0 }
     }
 
     /// Answers all commands that `fresh` ends or holds, as far as there is room for the answers.
@@ -79,6 +84,23 @@ impl Conversation {
         next
     }
 
+    /// What is to be waited for before anything else is heard: the answers of a store, and between them
+    /// what `output` holds, which is taken. `None` where the output is all there is.
+    pub fn asking(&mut self, output: &mut Vec<u8>) -> Option<Asking> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let (waiting, said) = (std::mem::take(&mut self.waiting), std::mem::take(output));
+        let engine = Arc::clone(&self.engine);
+        Some(Box::pin(async move {
+            let began = engine.limiter().now();
+            let answers = waiting.answers(said).await;
+            let took = engine.limiter().now().since(began);
+            engine.metrics().took(Protocol::Resp, took.into());
+            answers
+        }))
+    }
+
     /// How many commands have been answered.
     pub fn answered(&self) -> u64 {
         self.answered
@@ -91,7 +113,7 @@ impl Conversation {
 
     /// Answers what stands in `bytes`, and says how many of them that was.
     fn answer(&mut self, bytes: &mut [u8], desk: &mut Desk) -> (usize, Next) {
-        let Self { engine, settings, session, parser, .. } = self;
+        let Self { engine, settings, session, parser, waiting, .. } = self;
         let Desk { output, run } = desk;
         let asked = Asked { engine, salt: self.salt, now: engine.limiter().now() };
         let mut used = 0;
@@ -103,7 +125,7 @@ impl Conversation {
                 Ok(Some(command)) => {
                     used += command.bytes();
                     self.answered += 1;
-                    let mut turn = Turn { session, settings, asked, run, output };
+                    let mut turn = Turn { session, settings, asked, run, waiting, output };
                     if turn.take(&command) == Next::Close {
                         break Next::Close;
                     }
@@ -117,13 +139,13 @@ impl Conversation {
                     break Next::Close;
                 }
             }
-            if output.len() >= OUTPUT_BYTES_MAX {
+            if output.len() >= OUTPUT_BYTES_MAX || waiting.is_full() {
                 break Next::Resume;
             }
         };
         run.finish(asked, &mut Reply::new(output, session.version));
         parser.shrink();
-        if self.answered > before {
+        if self.answered > before && waiting.is_empty() {
             let took = engine.limiter().now().since(asked.now);
             engine.metrics().took(Protocol::Resp, took.into());
         }
@@ -137,6 +159,7 @@ struct Turn<'t> {
     settings: &'t RespSettings,
     asked: Asked<'t>,
     run: &'t mut Run,
+    waiting: &'t mut Waiting,
     output: &'t mut Vec<u8>,
 }
 
@@ -145,11 +168,50 @@ impl Turn<'_> {
     fn take(&mut self, command: &Command<'_>) -> Next {
         let Some(name) = command.part(0) else { return Next::Listen };
         if self.session.is_known && is(name, commands::THROTTLE.name) {
-            let mut reply = Reply::new(self.output, self.session.version);
-            self.run.push(command, self.asked, &mut reply);
+            self.throttle(command);
             return Next::Listen;
         }
         self.take_other(name, command)
+    }
+
+    #[inline]
+    fn throttle(&mut self, command: &Command<'_>) {
+        let mut reply = Reply::new(self.output, self.session.version);
+        let Asked { engine, salt, .. } = self.asked;
+        if !engine.is_shared() {
+            return self.run.push(command, self.asked, &mut reply);
+        }
+        let (engine, command, version) = (Arc::clone(engine), command.kept(), reply.version());
+        self.waiting.push(self.output.len(), Order::Together, async move {
+            let mut output = Vec::new();
+            let asked = Asked { engine: &engine, salt, now: engine.limiter().now() };
+            throttle::answer(&command.command(), asked, &mut Reply::new(&mut output, version))
+                .await;
+            output
+        });
+    }
+
+    /// Answers a command about the rules, or leaves it to be answered when the store has.
+    fn decide(&mut self, verb: Verb, command: &Command<'_>) {
+        let engine = self.asked.engine;
+        let mut reply = Reply::new(self.output, self.session.version);
+        if !engine.is_shared() {
+            // What memory decides is there at once.
+            let _ = at_once(gate::answer(engine, verb, command, &mut reply));
+            return;
+        }
+        let (engine, command, version) = (Arc::clone(engine), command.kept(), reply.version());
+        // What gives back may take several steps, and what follows is to find it done.
+        let order = match verb {
+            Verb::Check | Verb::Peek | Verb::Debit => Order::Together,
+            _ => Order::Alone,
+        };
+        self.waiting.push(self.output.len(), order, async move {
+            let mut output = Vec::new();
+            let reply = &mut Reply::new(&mut output, version);
+            gate::answer(&engine, verb, &command.command(), reply).await;
+            output
+        });
     }
 
     fn take_other(&mut self, name: &[u8], command: &Command<'_>) -> Next {
@@ -174,7 +236,6 @@ impl Turn<'_> {
 
     fn obey(&mut self, verb: Verb, command: &Command<'_>) {
         let Self { session, settings, output, .. } = self;
-        let engine = self.asked.engine;
         if verb == Verb::Hello {
             return session.hello(command, settings, output);
         }
@@ -183,12 +244,9 @@ impl Turn<'_> {
         match verb {
             // Taken and answered before it comes here.
             Verb::Throttle | Verb::Hello => {}
-            Verb::Check => gate::check(engine, Does::Take, command, reply),
-            Verb::Peek => gate::check(engine, Does::Peek, command, reply),
-            Verb::Debit => gate::check(engine, Does::Debit, command, reply),
-            Verb::Refund => gate::refund(engine, command, reply),
-            Verb::Release => gate::release(engine, command, reply),
-            Verb::Reset => gate::reset(engine, command, reply),
+            Verb::Check | Verb::Peek | Verb::Debit | Verb::Refund | Verb::Release | Verb::Reset => {
+                self.decide(verb, command);
+            }
             Verb::Ping => session::ping(command, reply),
             Verb::Echo => reply.bulk(command.part(1).unwrap_or_default()),
             Verb::Auth => session.auth(command, settings, reply),

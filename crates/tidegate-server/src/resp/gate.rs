@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tidegate::rules::LimitDecision;
 use tidegate::{Attribute, Call, CheckError, Timestamp};
 
-use super::commands::wrong_number;
+use super::commands::{Verb, wrong_number};
 use super::parse::Command;
 use super::reply::{Reply, Version};
 use crate::answer::Answer;
@@ -19,69 +19,84 @@ const ATTRIBUTES_INLINE: usize = 8;
 
 type Attributes<'c> = SmallVec<[Attribute<'c>; ATTRIBUTES_INLINE]>;
 
-/// Answers `TG.CHECK`, `TG.PEEK` or `TG.DEBIT`: `domain cost [name value ...]`.
-pub(super) fn check(engine: &Engine, does: Does, command: &Command<'_>, reply: &mut Reply<'_>) {
-    answered(reply, |reply| {
-        let asked = Asked::of(command, 3)?;
-        let cost = number(command.part(2), "cost")?;
-        let answer = engine.check(&asked.call(cost), does, Protocol::Resp)?;
-        show(&answer, reply);
-        Ok(())
-    });
-}
-
-/// Answers `TG.REFUND domain cost taken_at_us [name value ...]`.
-pub(super) fn refund(engine: &Engine, command: &Command<'_>, reply: &mut Reply<'_>) {
-    answered(reply, |reply| {
-        let asked = Asked::of(command, 4)?;
-        let cost = number(command.part(2), "cost")?;
-        let taken_at = Timestamp::from_micros(number(command.part(3), "taken_at_us")?);
-        let decision = engine.limiter().refund_at(&asked.call(cost), taken_at)?;
-        show(&Answer::decided(decision, false), reply);
-        Ok(())
-    });
-}
-
-/// Answers `TG.RELEASE domain lease_id [name value ...]`.
-pub(super) fn release(engine: &Engine, command: &Command<'_>, reply: &mut Reply<'_>) {
-    answered(reply, |reply| {
-        let asked = Asked::of(command, 3)?;
-        let held = text(command.part(2), "lease_id").ok().and_then(lease::read);
-        let held = held.ok_or(Refused::NotALease)?;
-        let decision = engine.limiter().release_held(&asked.call(1), &held)?;
-        show(&Answer::decided(decision, false), reply);
-        Ok(())
-    });
-}
-
-/// Answers `TG.RESET domain [name value ...]`.
-pub(super) fn reset(engine: &Engine, command: &Command<'_>, reply: &mut Reply<'_>) {
-    answered(reply, |reply| {
-        engine.limiter().reset(&Asked::of(command, 2)?.call(1))?;
-        reply.simple("OK");
-        Ok(())
-    });
-}
-
-/// Writes the answer, or the error in its place.
-fn answered(reply: &mut Reply<'_>, answer: impl FnOnce(&mut Reply<'_>) -> Result<(), Refused>) {
-    match answer(reply) {
-        Ok(()) => {}
-        Err(Refused::Pairs { command }) => wrong_number(command, reply),
-        Err(Refused::NotText { field }) => {
-            reply.error(format_args!("ERR {field} is not valid UTF-8"));
+/// Answers a command of this file.
+pub(super) async fn answer(
+    engine: &Engine,
+    verb: Verb,
+    command: &Command<'_>,
+    reply: &mut Reply<'_>,
+) {
+    let answered = match verb {
+        Verb::Check => check(engine, Does::Take, command).await,
+        Verb::Peek => check(engine, Does::Peek, command).await,
+        Verb::Debit => check(engine, Does::Debit, command).await,
+        Verb::Refund => refund(engine, command).await,
+        Verb::Release => release(engine, command).await,
+        _ => {
+            return match reset(engine, command).await {
+                Ok(()) => reply.simple("OK"),
+                Err(refused) => refused.write(reply),
+            };
         }
-        Err(Refused::NotANumber { field }) => {
-            reply.error(format_args!("ERR {field} is not an integer or out of range"));
-        }
-        Err(Refused::NotALease) => {
-            reply.error(format_args!("ERR lease_id is not one that a check gave"));
-        }
-        // Not a denial: nobody knows whether it may pass.
-        Err(Refused::Undecided(error)) => {
-            reply.error(format_args!("TGERR could not decide: {error}"));
+    };
+    match answered {
+        Ok(answer) => show(&answer, reply),
+        Err(refused) => refused.write(reply),
+    }
+}
+
+/// `TG.CHECK`, `TG.PEEK` or `TG.DEBIT`: `domain cost [name value ...]`.
+async fn check(engine: &Engine, does: Does, command: &Command<'_>) -> Result<Answer, Refused> {
+    let asked = Asked::of(command, 3)?;
+    let cost = number(command.part(2), "cost")?;
+    Ok(engine.check(&asked.call(cost), does, Protocol::Resp).await?)
+}
+
+/// `TG.REFUND domain cost taken_at_us [name value ...]`.
+async fn refund(engine: &Engine, command: &Command<'_>) -> Result<Answer, Refused> {
+    let asked = Asked::of(command, 4)?;
+    let cost = number(command.part(2), "cost")?;
+    let taken_at = Timestamp::from_micros(number(command.part(3), "taken_at_us")?);
+    let decision = engine.refund(&asked.call(cost), taken_at).await?;
+    Ok(Answer::decided(decision, false))
+}
+
+/// `TG.RELEASE domain lease_id [name value ...]`.
+async fn release(engine: &Engine, command: &Command<'_>) -> Result<Answer, Refused> {
+    let asked = Asked::of(command, 3)?;
+    let held = text(command.part(2), "lease_id").ok().and_then(lease::read);
+    let held = held.ok_or(Refused::NotALease)?;
+    let decision = engine.release(&asked.call(1), &held).await?;
+    Ok(Answer::decided(decision, false))
+}
+
+/// `TG.RESET domain [name value ...]`.
+async fn reset(engine: &Engine, command: &Command<'_>) -> Result<(), Refused> {
+    Ok(engine.reset(&Asked::of(command, 2)?.call(1)).await?)
+}
+
+impl Refused {
+    /// Writes the error in the place of an answer.
+    fn write(self, reply: &mut Reply<'_>) {
+        match self {
+            Self::Pairs { command } => wrong_number(command, reply),
+            Self::NotText { field } => {
+                reply.error(format_args!("ERR {field} is not valid UTF-8"));
+            }
+            Self::NotANumber { field } => {
+                reply.error(format_args!("ERR {field} is not an integer or out of range"));
+            }
+            Self::NotALease => {
+                reply.error(format_args!("ERR lease_id is not one that a check gave"));
+            }
+            Self::Undecided(error) => undecided(&error, reply),
         }
     }
+}
+
+/// Not a denial: nobody knows whether it may pass.
+pub(super) fn undecided(error: &CheckError, reply: &mut Reply<'_>) {
+    reply.error(format_args!("TGERR could not decide: {error}"));
 }
 
 /// Whose rules, and what describes the call.

@@ -80,6 +80,20 @@ pub struct Command<'b> {
     len: usize,
 }
 
+/// A command that outlives the bytes that it came in.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    bytes: Box<[u8]>,
+    parts: Box<[Part]>,
+}
+
+impl Kept {
+    /// The command.
+    pub fn command(&self) -> Command<'_> {
+        Command { bytes: &self.bytes, parts: &self.parts, len: self.bytes.len() }
+    }
+}
+
 impl Parser {
     /// A parser at the start of a command.
     pub fn new() -> Self {
@@ -350,6 +364,11 @@ impl<'b> Command<'b> {
         let bytes = self.bytes;
         let parts = self.parts.get(first..).unwrap_or_default();
         parts.iter().map(move |part| &bytes[part.start as usize..part.end as usize])
+    }
+
+    /// The same without the bytes that it came in.
+    pub fn kept(&self) -> Kept {
+        Kept { bytes: self.bytes.into(), parts: self.parts.into() }
     }
 
     /// How many bytes it took, to go on after them.

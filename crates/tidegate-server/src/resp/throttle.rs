@@ -4,15 +4,18 @@
 //! in the table are fetched before the first is decided.
 
 use std::fmt;
+use std::sync::Arc;
 
 use tidegate::core::{Decision, Key, LimitError, Operation, Rate, TokenBucket, Verdict};
-use tidegate::{Attribute, Charge, Limit, Span, Timestamp};
+use tidegate::{Attribute, Charge, CheckError, Limit, Settled, Span, Timestamp};
 use tidegate_rules::identity::Salt;
 
+use super::gate::undecided;
 use super::parse::Command;
 use super::reply::{Reply, Shown};
+use crate::answer::Source;
 use crate::controls::Ruling;
-use crate::engine::{Engine, Protocol};
+use crate::engine::{Engine, Protocol, at_once};
 use crate::metrics::{GIVEN, RuleCounts};
 
 /// What sets these keys apart from those of rules.
@@ -59,7 +62,7 @@ struct Numbers {
 /// What a run is decided with.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'e> {
-    pub(super) engine: &'e Engine,
+    pub(super) engine: &'e Arc<Engine>,
     pub(super) salt: Salt,
     pub(super) now: Timestamp,
 }
@@ -129,22 +132,24 @@ impl Run {
         });
         let mut counts = RuleCounts::default();
         let mut answered = waiting.iter();
-        asked.engine.limiter().decide_given_many_at(asked.now, charges, |decision| {
+        let deciding = asked.engine.limiter().decide_given_many_at(asked.now, charges, |settled| {
             let Some(one) = answered.next() else { return };
+            let decision = match settled {
+                Ok(settled) => settled.decision,
+                Err(error) => return undecided(&CheckError::Store(error), reply),
+            };
             let is_allowed = decision.is_allowed();
             // Who only looks is neither let through nor turned away.
             if one.quantity > 0 {
                 let name = one.name.as_deref().unwrap_or_default();
                 asked.engine.top().decided_given(one.key, name, is_allowed, asked.now);
-                *match (is_allowed, one.in_shadow) {
-                    (true, _) => &mut counts.allowed,
-                    (false, true) => &mut counts.shadow_denied,
-                    (false, false) => &mut counts.denied,
-                } += 1;
+                *counts.of(is_allowed, one.in_shadow) += 1;
             }
             reply.five(numbers_of(&decision, is_allowed || one.in_shadow));
         });
-        asked.engine.metrics().decided_given(Protocol::Resp, &counts);
+        // What memory decides is there at once.
+        let _ = at_once(deciding);
+        asked.engine.metrics().decided_given(Protocol::Resp, Source::Memory, &counts);
         waiting.clear();
     }
 
@@ -152,6 +157,53 @@ impl Run {
         self.finish(asked, reply);
         reply.error(format_args!("Cell error: {error}"));
     }
+}
+
+/// Answers one command whose limit a store keeps.
+pub(super) async fn answer(command: &Command<'_>, asked: Asked<'_>, reply: &mut Reply<'_>) {
+    let understood = understand(command).and_then(|(key, numbers, quantity)| {
+        numbers.limit().map(|limit| (key, numbers, quantity, limit))
+    });
+    let (name, numbers, quantity, limit) = match understood {
+        Ok(understood) => understood,
+        Err(error) => return reply.error(format_args!("Cell error: {error}")),
+    };
+    let engine = asked.engine;
+    let in_shadow = match asked.rule_on(name) {
+        None => false,
+        Some(Ruling::Shadow) => true,
+        Some(ruling @ (Ruling::Bypassed | Ruling::AllowListed | Ruling::Banned { .. })) => {
+            if quantity > 0 {
+                engine.metrics().ruled_given(Protocol::Resp, ruling);
+            }
+            return ruled(ruling, numbers, asked.now, reply);
+        }
+    };
+    let key = engine.limiter().hasher().bytes(name).key(asked.salt);
+    let charge = Charge { limit: &limit, key, operation: Operation::Take { cost: quantity } };
+    let Settled { decision, source, .. } = match engine.decide_given(&charge).await {
+        Ok(decided) => decided,
+        // Nobody is turned away in shadow, whatever is to happen while there is no store.
+        Err(_) if in_shadow => {
+            if quantity > 0 {
+                let counts = RuleCounts { allowed: 1, ..RuleCounts::default() };
+                engine.metrics().decided_given(Protocol::Resp, Source::Fallback, &counts);
+            }
+            return ruled(Ruling::Shadow, numbers, asked.now, reply);
+        }
+        Err(error) => {
+            engine.metrics().undecided(Protocol::Resp);
+            return undecided(&error, reply);
+        }
+    };
+    let is_allowed = decision.is_allowed();
+    if quantity > 0 {
+        engine.top().decided_given(key, name, is_allowed, asked.now);
+        let mut counts = RuleCounts::default();
+        *counts.of(is_allowed, in_shadow) += 1;
+        engine.metrics().decided_given(Protocol::Resp, source, &counts);
+    }
+    reply.five(numbers_of(&decision, is_allowed || in_shadow));
 }
 
 /// What redis-cell replies: whether it is limited, the limit, what is left, after how many seconds the

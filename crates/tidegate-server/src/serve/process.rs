@@ -3,14 +3,16 @@
 //! `SIGTERM` and `SIGINT` begin the drain, and a second one ends it. `SIGHUP` reads the rule files again.
 
 use std::fmt;
+use std::future::Future;
 use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Running, StartError, start};
+use super::{Drained, Running, StartError, start};
 use crate::config::Settings;
+use crate::config::value::{Level, LogFormat};
 use crate::listen::{Inherited, InheritedError};
 use crate::log::{LogError, LogLevel};
 
@@ -23,29 +25,59 @@ pub enum Ended {
     AtOnce,
 }
 
+/// What lives as a process: a daemon, or a gateway around one.
+pub trait Life: Sized {
+    /// Reads its files again, and says `false` where there are none.
+    fn reload(&self) -> bool;
+
+    /// Finishes what is under way, and ends.
+    fn shutdown(self) -> impl Future<Output = Drained> + Send;
+}
+
+impl Life for Running {
+    fn reload(&self) -> bool {
+        Self::reload(self)
+    }
+
+    fn shutdown(self) -> impl Future<Output = Drained> + Send {
+        Self::shutdown(self)
+    }
+}
+
 /// Runs a daemon until it is told to end. `ready` is called once, when every address accepts connections.
 /// Call it first thing in a process: it takes over sockets that the service manager has opened.
 pub fn run(settings: Settings, ready: impl FnOnce(&Running)) -> Result<Ended, RunError> {
+    let log = (settings.log_format, settings.log_level);
+    run_as(log, |inherited, level| start(settings, inherited, level), ready)
+}
+
+/// The same for whatever `start` starts.
+pub fn run_as<L: Life, E, S>(
+    (format, level): (LogFormat, Level),
+    start: impl FnOnce(Inherited, LogLevel) -> S,
+    ready: impl FnOnce(&L),
+) -> Result<Ended, RunError<E>>
+where
+    S: Future<Output = Result<L, E>>,
+{
     let inherited = Inherited::from_env().map_err(RunError::Inherited)?;
-    let log = LogLevel::start(settings.log_format, settings.log_level).map_err(RunError::Log)?;
+    let log = LogLevel::start(format, level).map_err(RunError::Log)?;
     raise_descriptor_limit();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.enable_all().build().map_err(RunError::System)?;
-    let ended = runtime.block_on(live(settings, inherited, log, ready));
+    let ended = runtime.block_on(async { live(start(inherited, log), ready).await });
     // Whatever is left has had its time.
     runtime.shutdown_background();
     ended
 }
 
-async fn live(
-    settings: Settings,
-    inherited: Inherited,
-    log: LogLevel,
-    ready: impl FnOnce(&Running),
-) -> Result<Ended, RunError> {
+async fn live<L: Life, E>(
+    starting: impl Future<Output = Result<L, E>>,
+    ready: impl FnOnce(&L),
+) -> Result<Ended, RunError<E>> {
     // Before anybody is told that we are ready: a signal that comes then must find us.
     let mut signals = Signals::new().map_err(RunError::System)?;
-    let running = start(settings, inherited, log).await.map_err(RunError::Start)?;
+    let running = starting.await.map_err(RunError::Start)?;
     ready(&running);
     notify(&[NotifyState::Ready]);
     loop {
@@ -74,14 +106,14 @@ async fn live(
     }
 }
 
-fn reload(running: &Running) {
+fn reload(running: &impl Life) {
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         notify(&[NotifyState::Reloading, now]);
     }
     if running.reload() {
-        tracing::info!(signal = "SIGHUP", "reading the rule files again");
+        tracing::info!(signal = "SIGHUP", "reading the files again");
     } else {
-        tracing::info!(signal = "SIGHUP", "there are no rule files to read again");
+        tracing::info!(signal = "SIGHUP", "there are no files to read again");
         notify_reloaded();
     }
 }
@@ -147,9 +179,9 @@ impl Signals {
 /// Why the process ended before it was told to.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum RunError {
-    /// The daemon did not start.
-    Start(StartError),
+pub enum RunError<E = StartError> {
+    /// It did not start.
+    Start(E),
     /// The sockets of the service manager cannot be used.
     Inherited(InheritedError),
     /// The log did not start.
@@ -158,7 +190,7 @@ pub enum RunError {
     System(io::Error),
 }
 
-impl fmt::Display for RunError {
+impl<E: fmt::Display> fmt::Display for RunError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start(error) => error.fmt(f),
@@ -169,4 +201,4 @@ impl fmt::Display for RunError {
     }
 }
 
-impl std::error::Error for RunError {}
+impl<E: fmt::Debug + fmt::Display> std::error::Error for RunError<E> {}

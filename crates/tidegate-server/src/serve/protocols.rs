@@ -107,6 +107,8 @@ impl Wiring {
                 };
                 accept(service, listener, max, shutdown, serve).await;
             }
+            // A gateway has no address in these settings, and accepts its connections itself.
+            Service::Gateway => {}
         }
     }
 }

@@ -53,6 +53,7 @@ pub(super) fn follow(
         tell(&reload);
         if matches!(reload, Reload::Done { .. }) {
             warn_of_concurrency(told.limiter().rules().set());
+            warn_of_strict(&told);
         }
         process::notify_reloaded();
     });
@@ -75,6 +76,20 @@ fn warn_of_concurrency(rules: &RuleSet) {
     }
     if warnings.len() > WARNINGS_MAX {
         tracing::warn!(rules = warnings.len() - WARNINGS_MAX, "the same is true of more rules");
+    }
+}
+
+/// Not every limit can be leased, and somebody may count on the speed of it.
+pub(super) fn warn_of_strict(engine: &Engine) {
+    let limits = engine.limiter().strict_instead_of_leased();
+    for one in limits.iter().take(WARNINGS_MAX) {
+        let (rule, limit) = (&one.rule, &one.limit);
+        tracing::warn!(
+            "the limit `{limit}` of rule `{rule}` cannot be leased: it is kept strictly"
+        );
+    }
+    if limits.len() > WARNINGS_MAX {
+        tracing::warn!(limits = limits.len() - WARNINGS_MAX, "the same is true of more limits");
     }
 }
 

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
@@ -20,13 +21,12 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// bytes is reset, and the client may then never see the answer.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A stream of which some bytes have been read already.
+/// A stream of which some bytes may have been read already.
 #[derive(Debug)]
-pub(super) struct Opened {
-    stream: Stream,
-    first: [u8; PREFACE.len()],
-    read: usize,
-    handed_on: usize,
+pub struct Opened<S = Stream> {
+    stream: S,
+    /// What was read and is to be read again.
+    first: BytesMut,
     /// How long the other end may take nothing of what is written.
     patience: Duration,
     /// Set while it does so.
@@ -35,22 +35,32 @@ pub(super) struct Opened {
     lingering: Option<Pin<Box<Sleep>>>,
 }
 
-/// Reads until the version is known. An error means that nothing sensible came in time.
-pub(super) async fn open(stream: Stream, within: Duration) -> io::Result<Opened> {
-    tokio::time::timeout(within, Opened::new(stream, within)).await?
-}
+impl<S: AsyncRead + AsyncWrite + Unpin> Opened<S> {
+    /// A stream of which nothing was read.
+    pub fn new(stream: S, patience: Duration) -> Self {
+        Self { stream, first: BytesMut::new(), patience, stalled: None, lingering: None }
+    }
 
-impl Opened {
-    async fn new(mut stream: Stream, patience: Duration) -> io::Result<Self> {
-        let mut first = [0; PREFACE.len()];
-        let mut read = 0;
-        while read < first.len() && first[..read] == PREFACE[..read] {
-            match stream.read(&mut first[read..]).await? {
-                0 => break,
-                more => read += more,
+    /// Has the next one to read begin with these bytes.
+    pub(crate) fn give_back(&mut self, read: BytesMut) {
+        debug_assert!(self.first.is_empty(), "they would come in another order");
+        self.first = read;
+    }
+
+    /// Reads until it is known whether the client means to speak HTTP/2.
+    pub async fn read_version(&mut self) -> io::Result<bool> {
+        loop {
+            let known = self.first.len().min(PREFACE.len());
+            if self.first[..known] != PREFACE[..known] {
+                return Ok(false);
+            }
+            if known == PREFACE.len() {
+                return Ok(true);
+            }
+            if self.stream.read_buf(&mut self.first).await? == 0 {
+                return Ok(false);
             }
         }
-        Ok(Self { stream, first, read, handed_on: 0, patience, stalled: None, lingering: None })
     }
 
     /// Ends the connection to a client that reads nothing for too long: it would stay for good, with its
@@ -72,7 +82,7 @@ impl Opened {
     }
 }
 
-impl AsyncRead for Opened {
+impl<S: AsyncRead + Unpin> AsyncRead for Opened<S> {
     #[inline]
     fn poll_read(
         self: Pin<&mut Self>,
@@ -80,17 +90,19 @@ impl AsyncRead for Opened {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.handed_on < this.read {
-            let part = (this.read - this.handed_on).min(buffer.remaining());
-            buffer.put_slice(&this.first[this.handed_on..this.handed_on + part]);
-            this.handed_on += part;
+        if !this.first.is_empty() {
+            let part = this.first.len().min(buffer.remaining());
+            buffer.put_slice(&this.first.split_to(part));
+            if this.first.is_empty() {
+                this.first = BytesMut::new();
+            }
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut this.stream).poll_read(context, buffer)
     }
 }
 
-impl AsyncWrite for Opened {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Opened<S> {
     #[inline]
     fn poll_write(
         self: Pin<&mut Self>,

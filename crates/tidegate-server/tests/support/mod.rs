@@ -3,7 +3,9 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate::{ManualClock, RuleLimiter, RuleSet};
@@ -33,7 +35,7 @@ impl Daemon {
         let parsed = RuleSet::parse(&[Source::new("rules.yaml", rules)], &ParseOptions::default());
         let rules = parsed.unwrap_or_else(|report| panic!("{report}")).rules;
         let limiter = RuleLimiter::builder(rules).clock(EngineClock::Manual(clock.clone())).build();
-        let limiter = Arc::new(limiter.expect("limits that fit"));
+        let limiter = limiter.expect("limits that fit");
         let identity = Identity::new(identity).expect("an identity");
         let engine = Arc::new(Engine::new(limiter, identity, Controls::default()));
         Self { engine, clock, drain: CancellationToken::new() }
@@ -57,5 +59,13 @@ impl Daemon {
             }
         });
         address
+    }
+}
+
+/// What an engine on memory says: nothing is waited for.
+pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(said) => said,
+        Poll::Pending => panic!("memory answers at once"),
     }
 }

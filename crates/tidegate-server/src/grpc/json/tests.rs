@@ -1,6 +1,5 @@
 //! What `POST /json` answers, byte by byte.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::{ManualClock, RuleLimiter, RuleSet};
@@ -28,7 +27,7 @@ fn engine() -> Engine {
     let rules = parsed.unwrap_or_else(|report| panic!("{report}")).rules;
     let limiter = RuleLimiter::builder(rules).clock(EngineClock::Manual(clock)).build().unwrap();
     let identity = Identity::new(IdentityConfig::new(*b"sixteen  secrets")).unwrap();
-    Engine::new(Arc::new(limiter), identity, Controls::default())
+    Engine::new(limiter, identity, Controls::default())
 }
 
 /// The status, and the body as JSON, in which the order of fields has no meaning; or as text.

@@ -1,0 +1,126 @@
+//! The requests of an HTTP/2 connection that arrived together, answered together.
+//!
+//! Hyper has each request of HTTP/2 run as a task of its own. The first of them to be answered wakes the
+//! connection, which the runtime then prefers to the others, and so each answer is sent by itself. Nearly all
+//! of ours need to wait for nothing. So they are run right here, after all that arrived has been read, and
+//! their answers leave in one write. What does have to wait becomes a task after all.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use hyper::rt::Executor;
+use parking_lot::Mutex;
+
+/// Requests that have begun and were not run yet. There are at most as many as a connection may have under
+/// way.
+#[derive(Clone, Default)]
+pub(super) struct Together {
+    begun: Arc<Mutex<Vec<Begun>>>,
+}
+
+type Begun = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Together {
+    fn execute(&self, request: F) {
+        self.begun.lock().push(Box::pin(request));
+    }
+}
+
+impl Together {
+    /// Runs the connection that this is the executor of, and its requests.
+    pub(super) async fn run<C: Future>(&self, mut connection: Pin<&mut C>) -> C::Output {
+        let mut batch = Vec::new();
+        poll_fn(|context| {
+            loop {
+                if let Poll::Ready(end) = connection.as_mut().poll(context) {
+                    return Poll::Ready(end);
+                }
+                std::mem::swap(&mut *self.begun.lock(), &mut batch);
+                if batch.is_empty() {
+                    return Poll::Pending;
+                }
+                batch.drain(..).for_each(begin);
+                // Now there is something to send.
+            }
+        })
+        .await
+    }
+}
+
+/// Runs a request as far as it goes without waiting, and the rest of it as a task.
+fn begin(mut request: Begun) {
+    // Whatever it waits for is asked again by the task, which leaves word whom to wake.
+    let mut context = Context::from_waker(Waker::noop());
+    if request.as_mut().poll(&mut context).is_pending() {
+        tokio::spawn(request);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    /// A connection that begins so many requests, and ends once it is polled and all were answered.
+    struct Connection {
+        requests: Together,
+        left: usize,
+        answered: Arc<AtomicUsize>,
+        /// How many had been answered each time that it was polled.
+        seen: Vec<usize>,
+    }
+
+    impl Connection {
+        fn new(requests: usize) -> Self {
+            let (together, answered) = (Together::default(), Arc::default());
+            Self { requests: together, left: requests, answered, seen: Vec::new() }
+        }
+
+        async fn run(&mut self) {
+            let requests = self.requests.clone();
+            requests.run(Pin::new(self)).await;
+        }
+    }
+
+    impl Future for Connection {
+        type Output = ();
+
+        fn poll(mut self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<()> {
+            let answered = self.answered.load(Ordering::Relaxed);
+            self.seen.push(answered);
+            while self.left > 0 {
+                self.left -= 1;
+                let answered = Arc::clone(&self.answered);
+                self.requests.execute(async move { _ = answered.fetch_add(1, Ordering::Relaxed) });
+            }
+            if answered == 0 { Poll::Pending } else { Poll::Ready(()) }
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_that_arrive_together_are_answered_before_the_connection_goes_on() {
+        let mut connection = Connection::new(8);
+        connection.run().await;
+        assert_eq!(connection.seen, [0, 8]);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_has_to_wait_holds_up_nobody_and_is_answered_later() {
+        let mut connection = Connection::new(1);
+        let (go, done) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (going, ending) = (Arc::clone(&go), Arc::clone(&done));
+        connection.requests.execute(async move {
+            going.notified().await;
+            ending.notify_one();
+        });
+        connection.run().await;
+        assert_eq!(connection.seen, [0, 1]);
+        go.notify_one();
+        done.notified().await;
+    }
+}
