@@ -1,0 +1,309 @@
+//! The access log: one line for each request, in the combined format or as JSON. It is the one place where
+//! addresses and paths are written down, and is off unless the operator turns it on.
+//!
+//! A thread writes the lines, so that no request waits for a disk. Where it cannot follow, lines are lost and
+//! counted.
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+
+use http::header::{REFERER, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
+use tidegate::Timestamp;
+use tokio::time::Instant;
+
+/// How many lines wait to be written.
+const LINES_MAX: usize = 8_192;
+
+/// Where lines go, and what they look like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLogSettings {
+    /// A file, which is added to; `None` is standard output.
+    pub path: Option<PathBuf>,
+    /// What they look like.
+    pub format: AccessLogFormat,
+}
+
+/// What a line looks like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessLogFormat {
+    /// As Apache and nginx write it, and everybody reads it.
+    #[default]
+    Combined,
+    /// One object of JSON.
+    Json,
+}
+
+/// A log that is open. It is written out and closed when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct AccessLog {
+    lines: SyncSender<Message>,
+    format: AccessLogFormat,
+    lost: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+enum Message {
+    Line(String),
+    Reopen,
+}
+
+impl AccessLog {
+    /// Opens the file and starts the thread.
+    pub(crate) fn open(settings: &AccessLogSettings) -> io::Result<Self> {
+        let out = opened(settings.path.as_deref())?;
+        let (lines, taken) = sync_channel(LINES_MAX);
+        let path = settings.path.clone();
+        let writing = move || write_all(&taken, out, path.as_deref());
+        thread::Builder::new().name("access-log".to_owned()).spawn(writing)?;
+        Ok(Self { lines, format: settings.format, lost: Arc::default() })
+    }
+
+    /// Opens the file anew, after another program has moved it away.
+    pub(crate) fn reopen(&self) {
+        // A queue that is full is written soon, and the next signal comes.
+        let _ = self.lines.try_send(Message::Reopen);
+    }
+
+    fn write(&self, line: String) {
+        if let Err(TrySendError::Full(_)) = self.lines.try_send(Message::Line(line)) {
+            // ORDERING: the number stands for itself.
+            if self.lost.fetch_add(1, Ordering::Relaxed).is_multiple_of(LINES_MAX as u64) {
+                tracing::warn!("the access log cannot be written as fast as requests come");
+            }
+        }
+    }
+}
+
+fn opened(path: Option<&Path>) -> io::Result<Box<dyn Write + Send>> {
+    Ok(match path {
+        Some(path) => Box::new(append(path)?),
+        None => Box::new(io::stdout()),
+    })
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// Writes what comes, many lines in one go where many wait.
+fn write_all(taken: &Receiver<Message>, mut out: Box<dyn Write + Send>, path: Option<&Path>) {
+    let mut buffer = Vec::new();
+    while let Ok(first) = taken.recv() {
+        let mut reopens = false;
+        for message in std::iter::once(first).chain(taken.try_iter().take(LINES_MAX)) {
+            match message {
+                Message::Line(line) => buffer.extend_from_slice(line.as_bytes()),
+                Message::Reopen => reopens = true,
+            }
+        }
+        // Who cannot write the log goes on forwarding.
+        let _ = out.write_all(&buffer).and_then(|()| out.flush());
+        buffer.clear();
+        if reopens && let Ok(new) = opened(path) {
+            out = new;
+        }
+    }
+}
+
+/// What is known of one request; written when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    log: AccessLog,
+    request: Asked,
+    at: Timestamp,
+    since: Instant,
+    status: u16,
+    bytes: u64,
+    is_broken: bool,
+}
+
+#[derive(Debug)]
+struct Asked {
+    client: Option<IpAddr>,
+    user: Option<String>,
+    method: Method,
+    uri: Uri,
+    version: Version,
+    referer: Option<HeaderValue>,
+    agent: Option<HeaderValue>,
+}
+
+impl Entry {
+    pub(crate) fn new(
+        log: &AccessLog,
+        request: (&Method, &Uri, Version, &HeaderMap),
+        client: Option<IpAddr>,
+        at: Timestamp,
+    ) -> Self {
+        let (method, uri, version, headers) = request;
+        let request = Asked {
+            client,
+            user: None,
+            method: method.clone(),
+            uri: uri.clone(),
+            version,
+            referer: headers.get(REFERER).cloned(),
+            agent: headers.get(USER_AGENT).cloned(),
+        };
+        let (log, since) = (log.clone(), Instant::now());
+        Self { log, request, at, since, status: 499, bytes: 0, is_broken: false }
+    }
+
+    pub(crate) fn by(&mut self, user: &str) {
+        self.request.user = Some(user.to_owned());
+    }
+
+    pub(crate) fn answered(&mut self, status: StatusCode) {
+        self.status = status.as_u16();
+    }
+
+    pub(crate) fn sent(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    pub(crate) fn broke(&mut self) {
+        self.is_broken = true;
+    }
+
+    /// `192.0.2.7 - ann [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1" 200 2326 "-" "curl/8"`.
+    fn combined(&self) -> String {
+        let Asked { client, user, method, uri, version, referer, agent } = &self.request;
+        let mut line = client.map_or_else(|| "-".to_owned(), |client| client.to_string());
+        // Writing to a `String` cannot fail.
+        let user = user.as_deref().map_or_else(|| "-".to_owned(), |user| escaped(user.as_bytes()));
+        let when = time(self.at).strftime("%d/%b/%Y:%H:%M:%S %z").to_string();
+        let target = escaped(path(uri).as_bytes());
+        let shown = |value: &Option<HeaderValue>| {
+            value.as_ref().map_or_else(|| "-".to_owned(), |value| escaped(value.as_bytes()))
+        };
+        let (referer, agent) = (shown(referer), shown(agent));
+        let _ = write!(line, " - {user} [{when}] \"{method} {target} {version:?}\" ");
+        let _ = writeln!(line, "{} {} \"{referer}\" \"{agent}\"", self.status, self.bytes);
+        line
+    }
+
+    fn json(&self) -> String {
+        let Asked { client, user, method, uri, version, referer, agent } = &self.request;
+        let text = |value: &Option<HeaderValue>| {
+            value.as_ref().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        let took_ms = self.since.elapsed().as_secs_f64() * 1e3;
+        let line = serde_json::json!({
+            "time": time(self.at).strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
+            "client": client.map(|client| client.to_string()),
+            "user": user,
+            "method": method.as_str(),
+            "host": uri.host(),
+            "path": path(uri),
+            "protocol": format!("{version:?}"),
+            "status": self.status,
+            "bytes": self.bytes,
+            "took_ms": took_ms,
+            "broken": self.is_broken,
+            "referer": text(referer),
+            "agent": text(agent),
+        });
+        format!("{line}\n")
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let line = match self.log.format {
+            AccessLogFormat::Combined => self.combined(),
+            AccessLogFormat::Json => self.json(),
+        };
+        self.log.write(line);
+    }
+}
+
+fn path(uri: &Uri) -> &str {
+    uri.path_and_query().map_or("-", |path| path.as_str())
+}
+
+fn time(at: Timestamp) -> jiff::Zoned {
+    let micros = i64::try_from(at.as_micros()).unwrap_or(i64::MAX);
+    let time = jiff::Timestamp::from_microsecond(micros).unwrap_or_default();
+    time.to_zoned(jiff::tz::TimeZone::UTC)
+}
+
+/// Nothing in it ends a quoted text or a line.
+fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b'"' | b'\\' | 0..0x20 | 0x7f.. => {
+                let _ = write!(text, "\\x{byte:02x}");
+            }
+            _ => text.push(char::from(*byte)),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(log: &AccessLog) -> Entry {
+        let mut headers = HeaderMap::new();
+        headers.insert(USER_AGENT, HeaderValue::from_bytes(b"a\"b\tc\xff").unwrap());
+        let uri: Uri = "/a?b=1".parse().unwrap();
+        let request = (&Method::GET, &uri, Version::HTTP_11, &headers);
+        let client = Some("192.0.2.7".parse().unwrap());
+        let mut entry = Entry::new(log, request, client, Timestamp::from_secs(971_186_136));
+        entry.answered(StatusCode::OK);
+        entry.sent(2326);
+        entry.by("ann");
+        entry
+    }
+
+    fn log(format: AccessLogFormat) -> (AccessLog, Receiver<Message>) {
+        let (lines, taken) = sync_channel(LINES_MAX);
+        (AccessLog { lines, format, lost: Arc::default() }, taken)
+    }
+
+    fn line(format: AccessLogFormat) -> String {
+        let (log, taken) = log(format);
+        drop(entry(&log));
+        match taken.recv() {
+            Ok(Message::Line(line)) => line,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_line_is_in_the_combined_format_and_cannot_be_forged() {
+        assert_eq!(
+            line(AccessLogFormat::Combined),
+            "192.0.2.7 - ann [10/Oct/2000:13:55:36 +0000] \"GET /a?b=1 HTTP/1.1\" 200 2326 \"-\" \
+             \"a\\x22b\\x09c\\xff\"\n"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_line_of_json_is_one_object() {
+        let line = line(AccessLogFormat::Json);
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value["time"], "2000-10-10T13:55:36.000Z");
+        assert_eq!((&value["status"], &value["path"]), (&200.into(), &"/a?b=1".into()));
+        assert_eq!(line.matches('\n').count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_cannot_follow_stops_nobody() {
+        let (log, _taken) = log(AccessLogFormat::Combined);
+        for _ in 0..LINES_MAX + 5 {
+            drop(entry(&log));
+        }
+        assert_eq!(log.lost.load(Ordering::Relaxed), 5);
+    }
+}

@@ -1,0 +1,287 @@
+//! Bodies on their way: that of a request with its bounds, and that of a response with what is to be done
+//! at its end. Both pass frame by frame, trailers included, and nothing is gathered.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep};
+
+use crate::files::Reading;
+use crate::forward::ended::Ended;
+use crate::problem::Problem;
+
+/// The body of a request on its way to an upstream.
+#[derive(Debug)]
+pub(crate) struct RequestBody {
+    /// `None` is a body of nothing.
+    inner: Option<Bounded>,
+}
+
+#[derive(Debug)]
+struct Bounded {
+    body: Incoming,
+    /// How many bytes it may still have.
+    left: u64,
+    patience: Patience,
+    progress: Arc<Progress>,
+}
+
+/// How a body gets on, for whoever waits for the response.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    frames: AtomicU32,
+    fault: AtomicU8,
+}
+
+impl RequestBody {
+    /// A body of nothing.
+    pub(crate) fn empty() -> Self {
+        Self { inner: None }
+    }
+
+    /// A body of at most so many bytes, of which some come in any such time.
+    pub(crate) fn bounded(body: Incoming, bytes_max: u64, idle_max: Duration) -> Self {
+        if body.is_end_stream() {
+            return Self::empty();
+        }
+        let progress = Arc::new(Progress::default());
+        let patience = Patience::new(idle_max);
+        Self { inner: Some(Bounded { body, left: bytes_max, patience, progress }) }
+    }
+
+    /// How it gets on; `None` where there is no body.
+    pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
+        self.inner.as_ref().map(|inner| Arc::clone(&inner.progress))
+    }
+
+    /// Whether there is nothing in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inner.is_none()
+    }
+}
+
+impl Progress {
+    const FAULTS: [Problem; 3] = [
+        Problem::Malformed("the body of the request cannot be read"),
+        Problem::BodyTooLarge,
+        Problem::BodySlow,
+    ];
+
+    /// How many frames have been read.
+    pub(crate) fn frames(&self) -> u32 {
+        // ORDERING: the number stands for itself.
+        self.frames.load(Ordering::Relaxed)
+    }
+
+    /// What is wrong with the body, where that is why a request failed.
+    pub(crate) fn fault(&self) -> Option<Problem> {
+        // ORDERING: the number stands for itself; the failure that is asked about came after it through a
+        // channel.
+        let fault = self.fault.load(Ordering::Relaxed);
+        Self::FAULTS.get(usize::from(fault).checked_sub(1)?).copied()
+    }
+
+    fn break_off(&self, index: u8) -> BodyError {
+        // ORDERING: as in `fault`.
+        self.fault.store(index + 1, Ordering::Relaxed);
+        BodyError::Request
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(inner) = &mut self.get_mut().inner else { return Poll::Ready(None) };
+        let Poll::Ready(frame) = Pin::new(&mut inner.body).poll_frame(context) else {
+            ready!(inner.patience.poll_end(context));
+            return Poll::Ready(Some(Err(inner.progress.break_off(2))));
+        };
+        inner.patience.renew();
+        // ORDERING: as in `frames`.
+        inner.progress.frames.fetch_add(1, Ordering::Relaxed);
+        Poll::Ready(match frame {
+            None => None,
+            Some(Err(_)) => Some(Err(inner.progress.break_off(0))),
+            Some(Ok(frame)) => {
+                let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+                match inner.left.checked_sub(bytes) {
+                    None => Some(Err(inner.progress.break_off(1))),
+                    Some(left) => {
+                        inner.left = left;
+                        Some(Ok(frame))
+                    }
+                }
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(|inner| inner.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.as_ref().map_or(SizeHint::with_exact(0), |inner| inner.body.size_hint())
+    }
+}
+
+/// The body of a response on its way to a client.
+#[derive(Debug)]
+pub(crate) struct ResponseBody {
+    kind: Kind,
+    /// What is done when it has ended, or nobody wants it any more.
+    ended: Option<Box<Ended>>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Full(Option<Bytes>),
+    Relayed { body: Incoming, patience: Patience },
+    File(Reading),
+}
+
+impl ResponseBody {
+    /// A body that is there.
+    pub(crate) fn full(bytes: Bytes) -> Self {
+        Self { kind: Kind::Full(Some(bytes).filter(|bytes| !bytes.is_empty())), ended: None }
+    }
+
+    /// A body that comes from an upstream, some of it in any such time.
+    pub(crate) fn relayed(body: Incoming, idle_max: Duration) -> Self {
+        Self { kind: Kind::Relayed { body, patience: Patience::new(idle_max) }, ended: None }
+    }
+
+    /// A body that comes from a file.
+    pub(crate) fn file(reading: Reading) -> Self {
+        Self { kind: Kind::File(reading), ended: None }
+    }
+
+    /// The same, with something to do at its end.
+    pub(crate) fn until_ended(mut self, ended: Ended) -> Self {
+        self.ended = Some(Box::new(ended));
+        self
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        let frame = match &mut this.kind {
+            Kind::Full(bytes) => bytes.take().map(|bytes| Ok(Frame::data(bytes))),
+            Kind::Relayed { body, patience } => match Pin::new(body).poll_frame(context) {
+                Poll::Pending => {
+                    ready!(patience.poll_end(context));
+                    Some(Err(BodyError::Slow))
+                }
+                Poll::Ready(frame) => {
+                    patience.renew();
+                    frame.map(|frame| frame.map_err(|_| BodyError::Response))
+                }
+            },
+            Kind::File(reading) => ready!(reading.poll_next(context))
+                .map(|part| part.map(Frame::data).map_err(|_| BodyError::File)),
+        };
+        match (&frame, &mut this.ended) {
+            (Some(Ok(frame)), Some(ended)) => {
+                ended.sent(frame.data_ref().map_or(0, Bytes::len) as u64);
+            }
+            (Some(Err(_)), Some(ended)) => ended.broke(),
+            _ => {}
+        }
+        if this.is_end_stream() || frame.is_none() {
+            // What it held goes back now: a client that keeps the connection may drop the body late.
+            this.ended = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Full(bytes) => bytes.is_none(),
+            Kind::Relayed { body, .. } => body.is_end_stream(),
+            Kind::File(reading) => reading.left == 0,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Kind::Relayed { body, .. } => body.size_hint(),
+            Kind::File(reading) => SizeHint::with_exact(reading.left),
+        }
+    }
+}
+
+/// How long nothing may come. The timer is made when it is first needed: most bodies are there at once.
+#[derive(Debug)]
+struct Patience {
+    idle_max: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+    is_idle: bool,
+}
+
+impl Patience {
+    fn new(idle_max: Duration) -> Self {
+        Self { idle_max, timer: None, is_idle: false }
+    }
+
+    fn renew(&mut self) {
+        self.is_idle = false;
+    }
+
+    /// Ready when nothing has come for too long.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let idle_max = self.idle_max;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(idle_max)));
+        if !self.is_idle {
+            self.is_idle = true;
+            timer.as_mut().reset(Instant::now() + idle_max);
+        }
+        timer.as_mut().poll(context)
+    }
+}
+
+/// Why a body broke off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyError {
+    /// The client's: it cannot be read, is too long, or takes too long.
+    Request,
+    /// The upstream's connection broke.
+    Response,
+    /// The upstream sent nothing for too long.
+    Slow,
+    /// A file cannot be read to its end.
+    File,
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Request => "the body of the request broke off",
+            Self::Response => "the body of the response broke off",
+            Self::Slow => "the body of the response took too long",
+            Self::File => "the file could not be read to its end",
+        })
+    }
+}
+
+impl StdError for BodyError {}

@@ -1,0 +1,97 @@
+//! Settings that are a word, or a word and what it is about, from text.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::HeaderValue;
+
+use crate::access_log::AccessLogFormat;
+use crate::route::HostHeader;
+use crate::upstream::Balance;
+
+/// How upstreams share requests: `round-robin`, `least-loaded`, or `hash:ATTRIBUTE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BalanceWord(pub Balance);
+
+/// What upstreams are told as `Host`: `preserve`, `upstream`, or a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostWord(pub HostHeader);
+
+/// What lines of the access log look like: `combined` or `json`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogFormatWord(pub AccessLogFormat);
+
+/// The text is none of the words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WordError(&'static str);
+
+impl FromStr for BalanceWord {
+    type Err = WordError;
+
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        let balance = match text.split_once(':') {
+            None if text == "round-robin" => Balance::RoundRobin,
+            None if text == "least-loaded" => Balance::LeastLoaded,
+            Some(("hash", attribute)) if !attribute.is_empty() => {
+                Balance::Hash(attribute.to_owned())
+            }
+            _ => return Err(WordError("write `round-robin`, `least-loaded` or `hash:ATTRIBUTE`")),
+        };
+        Ok(Self(balance))
+    }
+}
+
+impl FromStr for HostWord {
+    type Err = WordError;
+
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        let error = WordError("write `preserve`, `upstream`, or the host that upstreams are told");
+        Ok(Self(match text {
+            "preserve" => HostHeader::Preserve,
+            "upstream" => HostHeader::Upstream,
+            host => {
+                let authority: http::uri::Authority = host.parse().map_err(|_| error)?;
+                let value = HeaderValue::from_str(authority.as_str()).map_err(|_| error)?;
+                HostHeader::Fixed(value)
+            }
+        }))
+    }
+}
+
+impl FromStr for LogFormatWord {
+    type Err = WordError;
+
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        match text {
+            "combined" => Ok(Self(AccessLogFormat::Combined)),
+            "json" => Ok(Self(AccessLogFormat::Json)),
+            _ => Err(WordError("write `combined` or `json`")),
+        }
+    }
+}
+
+impl fmt::Display for WordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for WordError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_and_others_are_told() {
+        let balance = |text: &str| text.parse::<BalanceWord>().map(|word| word.0);
+        assert_eq!(balance("hash:user"), Ok(Balance::Hash("user".into())));
+        assert_eq!(balance("least-loaded"), Ok(Balance::LeastLoaded));
+        assert!(balance("hash:").is_err() && balance("random").is_err());
+        let host = |text: &str| text.parse::<HostWord>().map(|word| word.0);
+        assert_eq!(host("upstream"), Ok(HostHeader::Upstream));
+        assert_eq!(host("a.example:80"), Ok(HostHeader::Fixed("a.example:80".parse().unwrap())));
+        assert!(host("a b").is_err());
+        assert!("xml".parse::<LogFormatWord>().is_err());
+    }
+}

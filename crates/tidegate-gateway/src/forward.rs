@@ -1,0 +1,309 @@
+//! A request on its way to an upstream and back: heads made fit for the next connection, another try where
+//! that is safe, and the response handed on as it comes.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | [`hop`] | headers that are about one connection |
+//! | [`origin`] | headers that say where a request came from |
+//! | [`ended`] | what a response holds until its end |
+//! | [`tunnel`] | connections that change their protocol |
+
+pub(crate) mod ended;
+pub(crate) mod hop;
+pub(crate) mod origin;
+pub(crate) mod tunnel;
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderValue, UPGRADE};
+use http::request::Parts;
+use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout};
+
+use crate::access_log::Entry;
+use crate::body::{Progress, RequestBody, ResponseBody};
+use crate::gateway::{Client, Gateway, upgrade};
+use crate::limit::Ticket;
+use crate::problem::Problem;
+use crate::route::{HostHeader, Route};
+use crate::upstream::Server;
+use crate::upstream::load::{Busy, Priority};
+use crate::upstream::pool::{Lent, SendError};
+use ended::Ended;
+use origin::Origin;
+
+const UNREACHABLE: Problem = Problem::BadGateway("the service cannot be reached");
+const BROKEN: Problem = Problem::BadGateway("the service gave no answer that can be read");
+
+/// One request that is to be forwarded.
+pub(crate) struct Forward<'g> {
+    pub(crate) gateway: &'g Arc<Gateway>,
+    pub(crate) route: &'g Route,
+    pub(crate) client: Client,
+    /// Whether the client is a proxy whose word counts.
+    pub(crate) is_trusted: bool,
+    /// The value that decides which upstream it is, where one does.
+    pub(crate) sticky: Option<&'g [u8]>,
+    pub(crate) priority: Priority,
+}
+
+/// What an upstream answered, and what is held until the end of it.
+struct Reached {
+    response: Response<Incoming>,
+    lent: Lent,
+    busy: Busy,
+}
+
+/// Why one upstream did not answer, and the request where it was not sent.
+enum Missed {
+    Unsent(Box<Request<RequestBody>>),
+    Broken,
+    Late,
+}
+
+impl Forward<'_> {
+    /// Forwards it. What the gateway answers itself is an error, for which the entry is left where it is.
+    pub(crate) async fn send(
+        self,
+        mut request: Request<Incoming>,
+        mut ticket: Ticket,
+        entry: &mut Option<Entry>,
+    ) -> Result<Response<ResponseBody>, Response<ResponseBody>> {
+        let protocol = upgrade(&request);
+        let on_client = protocol.as_ref().map(|_| hyper::upgrade::on(&mut request));
+        let reached = match self.outgoing(request, protocol.as_ref()) {
+            Ok(outgoing) => self.reach(outgoing).await,
+            Err(problem) => Err(problem),
+        };
+        let reached = reached.and_then(|reached| switched(reached, protocol.as_ref()));
+        let mut reached = match reached {
+            Ok(reached) => reached,
+            Err(problem) => {
+                ticket.answered(problem.status());
+                return Err(problem.response());
+            }
+        };
+        let status = reached.response.status();
+        ticket.answered(status);
+        let mut entry = entry.take();
+        if let Some(entry) = &mut entry {
+            entry.answered(status);
+        }
+        let on_server = on_client.filter(|_| status == StatusCode::SWITCHING_PROTOCOLS);
+        let on_server = on_server.map(|on| (on, hyper::upgrade::on(&mut reached.response)));
+        let Reached { response, lent, busy } = reached;
+        let (mut parts, body) = response.into_parts();
+        hop::strip(&mut parts.headers);
+        self.gateway.limits.tell(&ticket, &mut parts.headers);
+        parts.version = Version::HTTP_11;
+        let ended = Ended { lent: Some(lent), busy: Some(busy), ticket: Some(ticket), entry };
+        let idle_timeout = self.route.bounds.idle_timeout;
+        if let (Some(ends), Some(protocol)) = (on_server, protocol) {
+            parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            parts.headers.insert(UPGRADE, protocol);
+            tunnel::open(&self.gateway.shutdown, ends, ended, idle_timeout);
+            return Ok(Response::from_parts(parts, ResponseBody::full(bytes::Bytes::new())));
+        }
+        let body = ResponseBody::relayed(body, idle_timeout).until_ended(ended);
+        Ok(Response::from_parts(parts, body))
+    }
+
+    /// The request as it is forwarded, but for the host, which may be the upstream's.
+    fn outgoing(
+        &self,
+        request: Request<Incoming>,
+        protocol: Option<&HeaderValue>,
+    ) -> Result<Request<RequestBody>, Problem> {
+        let bounds = &self.route.bounds;
+        let (Parts { method, uri, version, mut headers, .. }, body) = request.into_parts();
+        let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+        if length
+            .and_then(|length| length.parse().ok())
+            .is_some_and(|n: u64| n > bounds.body_bytes_max)
+        {
+            return Err(Problem::BodyTooLarge);
+        }
+        hop::strip_request(&mut headers);
+        let host = headers.get(HOST).cloned();
+        let origin = Origin {
+            peer: self.client.peer,
+            is_trusted: self.is_trusted,
+            is_tls: self.client.is_tls,
+            host: host.as_ref(),
+            version,
+        };
+        origin.write(&mut headers);
+        join_cookies(&mut headers);
+        let body = RequestBody::bounded(body, bounds.body_bytes_max, bounds.idle_timeout);
+        if let Some(protocol) = protocol {
+            if !body.is_empty() {
+                return Err(Problem::Malformed("a request for another protocol has a body"));
+            }
+            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(UPGRADE, protocol.clone());
+        }
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = uri.into_parts().path_and_query.map_or_else(Uri::default, Uri::from);
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+
+    /// Asks upstreams until one answers, none may be asked any more, or asking again might do twice what was
+    /// to be done once.
+    async fn reach(&self, mut request: Request<RequestBody>) -> Result<Reached, Problem> {
+        let upstreams = &self.route.upstreams;
+        let progress = request.body().progress();
+        let can_replay = request.body().is_empty()
+            && request.method().is_idempotent()
+            && !request.headers().contains_key(UPGRADE);
+        upstreams.budget.deposit();
+        let mut tried: Vec<usize> = Vec::new();
+        let mut sent = 0;
+        loop {
+            let (busy, server) = self.place(&mut tried, sent > 0)?;
+            self.name_host(server, request.headers_mut());
+            let copy = can_replay.then(|| copied(&request));
+            sent += 1;
+            let (problem, again) = match self.exchange(server, request, progress.as_ref()).await {
+                Ok((response, lent)) => {
+                    busy.answered();
+                    server.health.answered();
+                    return Ok(Reached { response, lent, busy });
+                }
+                Err(Missed::Unsent(unsent)) => (UNREACHABLE, Some(*unsent)),
+                Err(Missed::Broken) => {
+                    // A body that broke off says nothing about the upstream.
+                    if let Some(fault) = progress.as_ref().and_then(|progress| progress.fault()) {
+                        return Err(fault);
+                    }
+                    (BROKEN, copy)
+                }
+                Err(Missed::Late) => (Problem::GatewayTimeout, None),
+            };
+            server.failed();
+            let Some(next) = again else { return Err(problem) };
+            if sent >= upstreams.settings.attempts || !upstreams.budget.withdraw() {
+                return Err(problem);
+            }
+            request = next;
+        }
+    }
+
+    /// A place at the next upstream that has one. When all have failed, they are asked once more.
+    fn place(
+        &self,
+        tried: &mut Vec<usize>,
+        is_retry: bool,
+    ) -> Result<(Busy, &Arc<Server>), Problem> {
+        let balancer = &self.route.upstreams.balancer;
+        let now = Instant::now();
+        if is_retry && tried.len() == balancer.servers().len() {
+            tried.clear();
+        }
+        while let Some((index, server)) = balancer.next(self.sticky, tried, now) {
+            tried.push(index);
+            if let Some(busy) = server.load.begin(self.priority) {
+                return Ok((busy, server));
+            }
+        }
+        Err(Problem::Busy)
+    }
+
+    fn name_host(&self, server: &Server, headers: &mut HeaderMap) {
+        let host = match &self.route.host {
+            HostHeader::Preserve if headers.contains_key(HOST) => return,
+            HostHeader::Preserve | HostHeader::Upstream => {
+                HeaderValue::from_str(server.authority()).ok()
+            }
+            HostHeader::Fixed(host) => Some(host.clone()),
+        };
+        if let Some(host) = host {
+            headers.insert(HOST, host);
+        }
+    }
+
+    /// Sends a request to one upstream. The time for the response begins anew for as long as the client sends
+    /// its body.
+    async fn exchange(
+        &self,
+        server: &Server,
+        request: Request<RequestBody>,
+        progress: Option<&Arc<Progress>>,
+    ) -> Result<(Response<Incoming>, Lent), Missed> {
+        let connect_timeout = self.route.upstreams.settings.connect_timeout;
+        let mut sending = pin!(server.pool.send(request, connect_timeout));
+        let mut frames = 0;
+        loop {
+            match timeout(self.route.bounds.response_timeout, sending.as_mut()).await {
+                Ok(Ok(answered)) => return Ok(answered),
+                Ok(Err(SendError::Connect(unsent, error))) => {
+                    tracing::debug!(upstream = server.name(), %error, "no connection");
+                    return Err(Missed::Unsent(unsent));
+                }
+                Ok(Err(SendError::Broken(error))) => {
+                    tracing::debug!(upstream = server.name(), %error, "no response");
+                    return Err(Missed::Broken);
+                }
+                Err(_) => {
+                    let now = progress.map_or(0, |progress| progress.frames());
+                    if now == frames {
+                        return Err(Missed::Late);
+                    }
+                    frames = now;
+                }
+            }
+        }
+    }
+}
+
+/// An upstream may change the protocol to the one that was asked for, and to no other.
+fn switched(reached: Reached, asked: Option<&HeaderValue>) -> Result<Reached, Problem> {
+    if reached.response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(reached);
+    }
+    let to = reached.response.headers().get(UPGRADE);
+    let is_asked = asked
+        .zip(to)
+        .is_some_and(|(asked, to)| asked.as_bytes().eq_ignore_ascii_case(to.as_bytes()));
+    if is_asked { Ok(reached) } else { Err(BROKEN) }
+}
+
+/// The same request once more, where it has no body.
+fn copied(request: &Request<RequestBody>) -> Request<RequestBody> {
+    let mut copy = Request::new(RequestBody::empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    copy.headers_mut().clone_from(request.headers());
+    copy
+}
+
+/// Over HTTP/2 cookies come in several lines, which HTTP/1 knows as one (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).iter();
+    if lines.next().is_none() || lines.next().is_none() {
+        return;
+    }
+    let lines: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if let Ok(joined) = HeaderValue::from_bytes(&lines.join(&b"; "[..])) {
+        headers.insert(COOKIE, joined);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_are_one_line() {
+        let mut headers = HeaderMap::new();
+        join_cookies(&mut headers);
+        assert!(headers.is_empty());
+        headers.append(COOKIE, HeaderValue::from_static("a=1"));
+        headers.append(COOKIE, HeaderValue::from_static("b=2"));
+        join_cookies(&mut headers);
+        assert_eq!(headers.get_all(COOKIE).iter().collect::<Vec<_>>(), ["a=1; b=2"]);
+    }
+}

@@ -1,0 +1,146 @@
+//! Headers that are about one connection only and are not forwarded (RFC 9110, section 7.6.1), and what
+//! is said anew for the next one.
+
+use http::HeaderMap;
+use http::header::{
+    CONNECTION, EXPECT, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+
+/// Those that are never forwarded, whether `Connection` names them or not. `Trailer` stays: trailers are
+/// handed on.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Those that `Connection` cannot take away: the server behind would see another request than the one
+/// that was decided about.
+const KEPT: [HeaderName; 9] = [
+    http::header::HOST,
+    http::header::CONTENT_LENGTH,
+    http::header::AUTHORIZATION,
+    http::header::COOKIE,
+    http::header::FORWARDED,
+    TRAILER,
+    HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-forwarded-proto"),
+];
+
+/// Takes out of a head what is about its own connection.
+pub(crate) fn strip(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        let named: Vec<HeaderName> =
+            tokens(headers, &CONNECTION).filter_map(|token| token.parse().ok()).collect();
+        for name in named {
+            if !KEPT.contains(&name) {
+                headers.remove(name);
+            }
+        }
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+/// The same for a request, whose sender may say that it understands trailers, and that it waits to be told
+/// to go on, which we tell it ourselves.
+pub(crate) fn strip_request(headers: &mut HeaderMap) {
+    let takes_trailers = tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
+    strip(headers);
+    headers.remove(EXPECT);
+    headers.remove("http2-settings");
+    if takes_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// The protocol that a request over HTTP/1 asks to change to; `None` where it asks for none that may pass
+/// through here. Another version of HTTP is not let through: requests in it would meet no rule.
+pub(crate) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let is_asked = tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
+    let value = headers.get(UPGRADE).filter(|_| is_asked)?;
+    let is_http = |token: &str| {
+        let token = token.to_ascii_lowercase();
+        ["h2", "h3", "http", "tls"].iter().any(|start| token.starts_with(start))
+    };
+    let is_single = headers.get_all(UPGRADE).iter().count() == 1;
+    let is_hidden = tokens(headers, &UPGRADE).any(is_http);
+    (is_single && !is_hidden && value.to_str().is_ok()).then(|| value.clone())
+}
+
+/// The words of a header that is a list, those that are no text left out.
+fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
+    let lines = headers.get_all(name).into_iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).map(str::trim).filter(|token| !token.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    fn names(headers: &HeaderMap) -> Vec<&str> {
+        let mut names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn what_is_about_the_connection_is_not_forwarded() {
+        let mut request = headers(&[
+            ("connection", "close, Secret-Hop"),
+            ("connection", "other"),
+            ("secret-hop", "1"),
+            ("other", "1"),
+            ("keep-alive", "timeout=5"),
+            ("te", "trailers, gzip"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("proxy-connection", "keep-alive"),
+            ("expect", "100-continue"),
+            ("accept", "*/*"),
+        ]);
+        strip_request(&mut request);
+        assert_eq!(names(&request), ["accept", "te"]);
+        assert_eq!(request["te"], "trailers");
+    }
+
+    #[test]
+    fn connection_takes_away_nothing_that_was_decided_about() {
+        let mut request = headers(&[
+            ("connection", "host, x-forwarded-for, authorization, content-length"),
+            ("host", "a"),
+            ("x-forwarded-for", "192.0.2.1"),
+            ("authorization", "Bearer x"),
+            ("content-length", "1"),
+        ]);
+        strip_request(&mut request);
+        let kept = ["authorization", "content-length", "host", "x-forwarded-for"];
+        assert_eq!(names(&request), kept);
+    }
+
+    #[test]
+    fn no_other_http_is_tunnelled() {
+        let ask = |value| upgrade(&headers(&[("connection", "Upgrade"), ("upgrade", value)]));
+        assert_eq!(ask("websocket").as_ref().map(HeaderValue::as_bytes), Some(&b"websocket"[..]));
+        for value in ["h2c", "H2C", "websocket, h2c", "HTTP/2.0", "TLS/1.0", "h3"] {
+            assert_eq!(ask(value), None, "{value}");
+        }
+        assert_eq!(upgrade(&headers(&[("upgrade", "websocket")])), None);
+    }
+}

@@ -1,0 +1,133 @@
+//! The connections of clients: TLS where there are certificates, HTTP/1.1 or HTTP/2 as the client speaks, with
+//! the bounds that keep slow and hostile ones from holding anything for long.
+
+pub(crate) mod strict;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tidegate_server::listen::{Peer, Stream};
+use tidegate_server::metrics::Entrance;
+use tidegate_server::web::opening::Opened;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use crate::gateway::{Client, Gateway};
+use strict::Strict;
+
+/// The most headers of a request over HTTP/1.
+const HEADERS_MAX: usize = 100;
+/// The most requests under way on one connection over HTTP/2.
+const STREAMS_MAX: u32 = 256;
+/// The most streams that a client may have reset before we have taken note: beyond, it is an attack.
+const RESETS_MAX: usize = 100;
+/// How long a new connection may take for its first bytes once the drain has begun.
+const FIRST_BYTES_GRACE: Duration = Duration::from_secs(1);
+/// Hyper takes no smaller buffer.
+const HEAD_BYTES_MIN: usize = 8 << 10;
+
+/// How clients are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrontBounds {
+    /// How long a client may take to send the head of a request, idle time of a kept connection included, to
+    /// shake hands, and how long it may take nothing of what is written.
+    pub head_timeout: Duration,
+    /// The longest head of a request, in bytes.
+    pub head_bytes_max: usize,
+}
+
+impl Default for FrontBounds {
+    fn default() -> Self {
+        Self { head_timeout: Duration::from_secs(30), head_bytes_max: 32 << 10 }
+    }
+}
+
+/// What serves the connections of one gateway.
+#[derive(Clone)]
+pub(crate) struct Front {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) bounds: FrontBounds,
+}
+
+impl Front {
+    /// Serves one connection until it ends, or, once the drain has begun, until what is under way is answered.
+    pub(crate) async fn serve(self, stream: Stream, peer: Peer) {
+        let gateway = Arc::clone(&self.gateway);
+        let _open = gateway.limits.engine.metrics().connected(Entrance::Gateway);
+        let client = Client { peer, is_tls: self.tls.is_some() };
+        let Some(tls) = &self.tls else { return self.requests(stream, client).await };
+        let shaking = timeout(self.bounds.head_timeout, tls.accept(stream));
+        let shaken = tokio::select! {
+            biased;
+            shaken = shaking => shaken,
+            () = self.grace() => return,
+        };
+        if let Ok(Ok(stream)) = shaken {
+            self.requests(stream, client).await;
+        }
+    }
+
+    /// Ends a while after the drain has begun. Whoever had connected before it may still be about to ask: to
+    /// close at once would drop that request.
+    async fn grace(&self) {
+        self.gateway.shutdown.drain.cancelled().await;
+        tokio::time::sleep(FIRST_BYTES_GRACE).await;
+    }
+
+    async fn requests<S>(&self, stream: S, client: Client)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { gateway, bounds, .. } = self;
+        let drain = &gateway.shutdown.drain;
+        let mut opened = Opened::new(stream, bounds.head_timeout);
+        let version = tokio::select! {
+            biased;
+            version = timeout(bounds.head_timeout, opened.read_version()) => version,
+            () = self.grace() => return,
+        };
+        // An error means that nothing sensible came in time.
+        let Ok(Ok(is_http2)) = version else { return };
+        let service = service_fn(|request| {
+            let gateway = Arc::clone(gateway);
+            async move { Ok::<_, Infallible>(gateway.answer(client, request).await) }
+        });
+        let builder = builder(bounds);
+        let io = TokioIo::new(Strict::new(opened, is_http2));
+        let connection = builder.serve_connection_with_upgrades(io, service);
+        let mut connection = std::pin::pin!(connection);
+        // What goes wrong on a connection is the client's doing, and ends with it.
+        tokio::select! {
+            biased;
+            _ = connection.as_mut() => return,
+            () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = connection.await;
+    }
+}
+
+fn builder(bounds: &FrontBounds) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds.head_timeout)
+        .max_buf_size(bounds.head_bytes_max.max(HEAD_BYTES_MIN))
+        .max_headers(HEADERS_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Duration::from_mins(1))
+        .keep_alive_timeout(Duration::from_secs(20))
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_header_list_size(u32::try_from(bounds.head_bytes_max).unwrap_or(u32::MAX))
+        .adaptive_window(true);
+    builder
+}

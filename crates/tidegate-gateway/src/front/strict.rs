@@ -1,0 +1,336 @@
+//! A reader that lets no request over HTTP/1 pass that two servers could read in two ways: with both
+//! `Content-Length` and `Transfer-Encoding`, with one of them twice, with an encoding that is not `chunked`
+//! alone, with folded lines, or with line ends that are none. Hyper settles some of these silently, which
+//! hides them from whoever should refuse them.
+//!
+//! It follows the bytes without keeping them. Where it finds a fault it spoils the end of the line, so that
+//! hyper refuses the request with 400 and closes the connection.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use memchr::memchr;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The longest line that is followed. Hyper takes no head that is longer than this.
+const LINE_BYTES_MAX: usize = 1 << 20;
+/// The most hexadecimal digits of a chunk's size: those of 64 bits.
+const SIZE_DIGITS_MAX: usize = 16;
+/// A byte that belongs in no head and no size.
+const SPOILT: u8 = 0;
+
+/// A stream whose requests are looked at as they are read.
+#[derive(Debug)]
+pub(crate) struct Strict<S> {
+    stream: S,
+    scanner: Scanner,
+}
+
+impl<S> Strict<S> {
+    /// Looks at requests, unless the stream speaks HTTP/2, which frames them in one way only.
+    pub(crate) fn new(stream: S, is_http2: bool) -> Self {
+        let at = if is_http2 { At::Through } else { At::HEAD };
+        Self { stream, scanner: Scanner { at, line: Vec::new() } }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+        this.scanner.scan(&mut buffer.filled_mut()[before..]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+/// Where in its requests a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Head(Head),
+    /// In a body, with so many bytes to come.
+    Body(u64),
+    /// Before the size of a chunk.
+    Size,
+    /// In a chunk, with so many bytes to come.
+    Chunk(u64),
+    /// Behind a chunk, where an empty line has to be.
+    ChunkEnd,
+    Trailers,
+    /// Where nothing is looked at any more: behind a fault, or in a tunnel.
+    Through,
+}
+
+/// What is known of a head so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Head {
+    has_begun: bool,
+    length: Option<u64>,
+    is_chunked: bool,
+    is_upgrade: bool,
+}
+
+impl At {
+    const HEAD: Self =
+        Self::Head(Head { has_begun: false, length: None, is_chunked: false, is_upgrade: false });
+}
+
+/// A line that can be read in two ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fault;
+
+#[derive(Debug)]
+struct Scanner {
+    at: At,
+    /// The beginning of a line whose end was not read yet.
+    line: Vec<u8>,
+}
+
+impl Scanner {
+    /// Follows what was read, and spoils it where there is a fault.
+    fn scan(&mut self, bytes: &mut [u8]) {
+        let mut start = 0;
+        while start < bytes.len() && self.at != At::Through {
+            let rest = bytes.len() - start;
+            match &mut self.at {
+                At::Body(left) => {
+                    let part = (rest as u64).min(*left);
+                    *left -= part;
+                    start += part as usize;
+                    if *left == 0 {
+                        self.at = At::HEAD;
+                    }
+                }
+                At::Chunk(left) => {
+                    let part = (rest as u64).min(*left);
+                    *left -= part;
+                    start += part as usize;
+                    if *left == 0 {
+                        self.at = At::ChunkEnd;
+                    }
+                }
+                _ => start = self.line(bytes, start),
+            }
+        }
+    }
+
+    /// Follows one line, or the part of it that was read, and answers where the next one begins.
+    fn line(&mut self, bytes: &mut [u8], start: usize) -> usize {
+        let Some(length) = memchr(b'\n', &bytes[start..]) else {
+            self.line.extend_from_slice(&bytes[start..]);
+            if self.line.len() > LINE_BYTES_MAX {
+                self.at = At::Through;
+            }
+            return bytes.len();
+        };
+        let end = start + length;
+        let next = if self.line.is_empty() {
+            after(self.at, &bytes[start..end])
+        } else {
+            self.line.extend_from_slice(&bytes[start..end]);
+            let next = after(self.at, &self.line);
+            self.line.clear();
+            next
+        };
+        self.at = next.unwrap_or_else(|Fault| {
+            bytes[end] = SPOILT;
+            At::Through
+        });
+        end + 1
+    }
+}
+
+/// What follows on a line, which is without its line feed.
+fn after(at: At, line: &[u8]) -> Result<At, Fault> {
+    let line = line.strip_suffix(b"\r").ok_or(Fault)?;
+    if memchr(b'\r', line).is_some() {
+        return Err(Fault);
+    }
+    match at {
+        At::Head(head) => in_head(head, line),
+        At::Size => match chunk_size(line)? {
+            0 => Ok(At::Trailers),
+            size => Ok(At::Chunk(size)),
+        },
+        At::ChunkEnd if line.is_empty() => Ok(At::Size),
+        At::ChunkEnd => Err(Fault),
+        At::Trailers if line.is_empty() => Ok(At::HEAD),
+        At::Trailers => Ok(At::Trailers),
+        At::Body(_) | At::Chunk(_) | At::Through => Ok(at),
+    }
+}
+
+fn in_head(mut head: Head, line: &[u8]) -> Result<At, Fault> {
+    if !head.has_begun {
+        // Empty lines before a request are skipped, as RFC 9112 has it (section 2.2).
+        head.has_begun = !line.is_empty();
+        return Ok(At::Head(head));
+    }
+    if line.is_empty() {
+        return Ok(match head {
+            Head { is_upgrade: true, .. } => At::Through,
+            Head { is_chunked: true, .. } => At::Size,
+            Head { length: Some(length @ 1..), .. } => At::Body(length),
+            Head { .. } => At::HEAD,
+        });
+    }
+    let colon = memchr(b':', line).ok_or(Fault)?;
+    let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+    if name.is_empty() || name.iter().any(u8::is_ascii_whitespace) {
+        return Err(Fault);
+    }
+    if name.eq_ignore_ascii_case(b"content-length") {
+        if head.length.is_some() || head.is_chunked {
+            return Err(Fault);
+        }
+        head.length = Some(number(value).ok_or(Fault)?);
+    } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+        if head.length.is_some() || head.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
+            return Err(Fault);
+        }
+        head.is_chunked = true;
+    } else if name.eq_ignore_ascii_case(b"upgrade") {
+        head.is_upgrade = true;
+    }
+    Ok(At::Head(head))
+}
+
+/// Digits alone: no sign, no list, nothing that does not fit.
+fn number(text: &[u8]) -> Option<u64> {
+    let is_plain = text.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(text).ok().filter(|_| is_plain)?.parse().ok()
+}
+
+/// The size in a line `1f;extension`.
+fn chunk_size(line: &[u8]) -> Result<u64, Fault> {
+    let end = line.iter().position(|byte| *byte == b';').unwrap_or(line.len());
+    let digits = line[..end].trim_ascii_end();
+    let is_hex = digits.iter().all(u8::is_ascii_hexdigit);
+    if !is_hex || !(1..=SIZE_DIGITS_MAX).contains(&digits.len()) {
+        return Err(Fault);
+    }
+    let digits = std::str::from_utf8(digits).map_err(|_| Fault)?;
+    u64::from_str_radix(digits, 16).map_err(|_| Fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether some byte is spoilt, however the text is cut into reads.
+    fn is_refused(text: &str) -> bool {
+        let refused = |cut: usize| {
+            let mut scanner = Scanner { at: At::HEAD, line: Vec::new() };
+            let mut bytes = text.as_bytes().to_vec();
+            bytes.chunks_mut(cut).for_each(|part| scanner.scan(part));
+            bytes != text.as_bytes()
+        };
+        let whole = refused(text.len());
+        for cut in [1, 2, 3, 7] {
+            assert_eq!(refused(cut), whole, "{text:?} cut by {cut}");
+        }
+        whole
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_is_refused() {
+        for rest in [
+            "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
+            "Content-Length: 5\r\nContent-Length: 5\r\n\r\n",
+            "Content-Length: 5, 5\r\n\r\n",
+            "Content-Length: +5\r\n\r\n",
+            "Content-Length: 0x5\r\n\r\n",
+            "Content-Length: 99999999999999999999\r\n\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "Transfer-Encoding: chunked, identity\r\n\r\n",
+            "Transfer-Encoding: gzip, chunked\r\n\r\n",
+            "Transfer-Encoding: xchunked\r\n\r\n",
+            "Transfer-Encoding: \x0bchunked\r\n\r\n",
+            "Transfer-Encoding : chunked\r\n\r\n",
+            " Transfer-Encoding: chunked\r\n\r\n",
+            "A: b\r\n c\r\n\r\n",
+            "A: b\nTransfer-Encoding: chunked\r\n\r\n",
+            "A: b\rTransfer-Encoding: chunked\r\n\r\n",
+            "no colon\r\n\r\n",
+            ": no name\r\n\r\n",
+            "\n",
+        ] {
+            assert!(is_refused(&format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}")), "{rest:?}");
+        }
+    }
+
+    #[test]
+    fn chunks_have_one_reading_only() {
+        let head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+        for body in [
+            "x\r\n",
+            "\r\n",
+            "5\nhello",
+            "5;a\nhello",
+            "+5\r\n",
+            "5 5\r\n",
+            "10000000000000000\r\n",
+        ] {
+            assert!(is_refused(&format!("{head}{body}")), "{body:?}");
+        }
+        assert!(is_refused(&format!("{head}2\r\nabc\r\n0\r\n\r\n")), "longer than its size");
+        assert!(!is_refused(&format!(
+            "{head}3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nt: 1\r\n\r\n"
+        )));
+    }
+
+    #[test]
+    fn ordinary_requests_pass_one_after_the_other() {
+        let requests = "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n\
+            POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\na\nb\
+            POST / HTTP/1.1\r\ntransfer-encoding: Chunked\r\n\r\n3\r\na\nb\r\n0\r\n\r\n\
+            POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n\
+            GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert!(!is_refused(requests));
+        assert!(is_refused(&format!("{requests}GET / HTTP/1.1\r\nA: b\nc: d\r\n\r\n")));
+    }
+
+    #[test]
+    fn a_tunnel_and_http2_are_left_alone() {
+        let upgrade = "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n\n\n\r\r";
+        assert!(!is_refused(upgrade));
+        let strict = Strict::new((), true);
+        assert_eq!(strict.scanner.at, At::Through);
+    }
+}

@@ -1,0 +1,269 @@
+//! The life of a gateway, from its start to the end of its drain. It runs on a daemon whose own protocols are
+//! off: rules, store, state, the operator's address and the metrics are that daemon's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_rules::rule::Pressure;
+use tidegate_server::Engine;
+use tidegate_server::config::value::Headers;
+use tidegate_server::listen::accept::{Shutdown, accept};
+use tidegate_server::listen::bind::{Bound, SocketFile, bind};
+use tidegate_server::listen::{Address, Inherited, Service};
+use tidegate_server::log::LogLevel;
+use tidegate_server::serve::Drained;
+use tidegate_server::serve::process::Life;
+use tidegate_tower::HeaderSet;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::DropGuard;
+
+use crate::access_log::AccessLog;
+use crate::config::{GatewaySettings, StartError};
+use crate::front::Front;
+use crate::gateway::Gateway;
+use crate::limit::Limits;
+use crate::route::Routes;
+use crate::tls::Certificates;
+use crate::upstream::probe;
+
+/// How often certificates are compared with their files.
+const CERTIFICATES_EVERY: Duration = Duration::from_secs(10);
+/// How often elastic rules are told how busy adaptive upstreams are.
+const PRESSURE_EVERY: Duration = Duration::from_secs(1);
+
+/// A gateway that runs. Dropping it ends it at once; [`shutdown`](Life::shutdown) lets it finish.
+#[derive(Debug)]
+pub struct Running {
+    daemon: tidegate_server::Running,
+    addresses: Vec<Address>,
+    gateway: Arc<Gateway>,
+    certificates: Option<Arc<Certificates>>,
+    drain_timeout: Duration,
+    accepting: JoinSet<()>,
+    socket_files: Vec<SocketFile>,
+    beside: JoinSet<()>,
+    /// Whatever becomes of this value, the connections end with it.
+    _ends: [DropGuard; 2],
+}
+
+/// What is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Connections of clients, and tunnels.
+    pub connections: usize,
+    /// Connections to upstreams, idle ones too.
+    pub upstream_connections: usize,
+    /// Requests that an upstream has not answered to the end.
+    pub under_way: usize,
+}
+
+/// Starts a gateway. When it returns, every address accepts connections.
+///
+/// # Errors
+///
+/// [`StartError`] tells what stands in the way; nothing runs then.
+pub async fn start(
+    settings: GatewaySettings,
+    mut inherited: Inherited,
+    log: LogLevel,
+) -> Result<Running, StartError> {
+    let GatewaySettings { mut daemon, listen, certificates, routes, front, access_log } = settings;
+    let bound = listeners(&listen, &mut inherited)?;
+    let certificates = if certificates.is_empty() {
+        None
+    } else {
+        Some(Arc::new(Certificates::read(certificates).map_err(StartError::Tls)?))
+    };
+    let tls = certificates.as_deref().map(Certificates::config).transpose();
+    let tls = tls.map_err(StartError::Tls)?.map(TlsAcceptor::from);
+    let routes = Routes::new(routes)?;
+    let access_log = access_log.as_ref().map(AccessLog::open).transpose();
+    let access_log = access_log.map_err(StartError::AccessLog)?;
+    daemon.addresses.http = Address::Off;
+    daemon.addresses.grpc = Address::Off;
+    daemon.addresses.resp = Address::Off;
+    let headers = match daemon.headers {
+        Headers::All => HeaderSet::All,
+        Headers::Ietf => HeaderSet::Ietf,
+        Headers::XRateLimit => HeaderSet::XRateLimit,
+        Headers::None => HeaderSet::None,
+    };
+    let (delay_max, drain_timeout) = (daemon.max_delay, daemon.drain_timeout);
+    let connections_max = daemon.max_connections;
+    let daemon = tidegate_server::start(daemon, inherited, log).await;
+    let daemon = daemon.map_err(StartError::Daemon)?;
+    let limits = Limits { engine: Arc::clone(daemon.engine()), headers, delay_max };
+    let shutdown = Shutdown::default();
+    let gateway = Arc::new(Gateway { limits, routes, access_log, shutdown: shutdown.clone() });
+    let front = Front { gateway: Arc::clone(&gateway), tls, bounds: front };
+    let (mut addresses, mut socket_files) = (Vec::new(), Vec::new());
+    let mut accepting = JoinSet::new();
+    for (address, Bound { listener, file }) in bound {
+        addresses.push(address);
+        socket_files.extend(file);
+        let (front, shutdown) = (front.clone(), shutdown.clone());
+        let serve = move |stream, peer| front.clone().serve(stream, peer);
+        accepting.spawn(accept(Service::Gateway, listener, connections_max, shutdown, serve));
+    }
+    let beside = beside(&gateway, certificates.as_ref());
+    Ok(Running {
+        daemon,
+        addresses,
+        gateway,
+        certificates,
+        drain_timeout,
+        accepting,
+        socket_files,
+        beside,
+        _ends: [shutdown.drain.drop_guard(), shutdown.cut.drop_guard()],
+    })
+}
+
+impl Running {
+    /// Where it really listens.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// The daemon that decides.
+    pub fn daemon(&self) -> &tidegate_server::Running {
+        &self.daemon
+    }
+
+    /// What is under way.
+    pub fn counts(&self) -> Counts {
+        let mut counts =
+            Counts { connections: self.gateway.shutdown.connections.len(), ..Counts::default() };
+        for route in self.gateway.routes.each() {
+            let (open, under_way) = route.upstreams.counts();
+            counts.upstream_connections += open;
+            counts.under_way += under_way;
+        }
+        counts
+    }
+}
+
+impl Life for Running {
+    /// Reads rules, certificates and API keys again, and opens the access log anew.
+    fn reload(&self) -> bool {
+        let has_rules = self.daemon.reload();
+        if let Some(certificates) = &self.certificates {
+            renew(certificates);
+        }
+        if let Some(log) = &self.gateway.access_log {
+            log.reopen();
+        }
+        let auths = self.gateway.routes.each().iter().filter_map(|route| route.auth.as_ref());
+        let mut has_keys = false;
+        for keys in auths.filter_map(|auth| auth.keys.as_ref()) {
+            has_keys = true;
+            match keys.reload() {
+                Ok(()) => tracing::info!("API keys were read again"),
+                Err(error) => tracing::error!("API keys are not renewed: {error}"),
+            }
+        }
+        let has_files = self.certificates.is_some() || self.gateway.access_log.is_some();
+        has_rules || has_files || has_keys
+    }
+
+    /// Closes the sockets, waits until what is under way is answered, but no longer than the drain may take,
+    /// and ends the daemon.
+    async fn shutdown(mut self) -> Drained {
+        let Shutdown { drain, cut, connections } = self.gateway.shutdown.clone();
+        drain.cancel();
+        while self.accepting.join_next().await.is_some() {}
+        self.socket_files.clear();
+        connections.close();
+        let drained = timeout(self.drain_timeout, connections.wait()).await;
+        let left = if drained.is_ok() { 0 } else { connections.len() };
+        cut.cancel();
+        connections.wait().await;
+        self.beside.shutdown().await;
+        for route in self.gateway.routes.each() {
+            for server in route.upstreams.balancer.servers() {
+                server.pool.sweep(None);
+            }
+        }
+        let daemon = self.daemon.shutdown().await;
+        Drained { cut: left + daemon.cut }
+    }
+}
+
+/// All sockets, or none.
+fn listeners(
+    listen: &[Address],
+    inherited: &mut Inherited,
+) -> Result<Vec<(Address, Bound)>, StartError> {
+    let system = |error| StartError::Inherited { error };
+    // A socket without a name of ours is for what this process does first, which is this.
+    let given = inherited.take(Service::Gateway).or_else(|| inherited.take(Service::Http));
+    if let Some(listener) = given {
+        let listener = listener.map_err(system)?;
+        let address = listener.address().map_err(system)?;
+        return Ok(vec![(address, Bound { listener, file: None })]);
+    }
+    let mut listeners = Vec::new();
+    for address in listen {
+        if let Some(bound) = bind(Service::Gateway, address).map_err(StartError::Bind)? {
+            listeners.push((bound.listener.address().map_err(system)?, bound));
+        }
+    }
+    if listeners.is_empty() { Err(StartError::Nowhere) } else { Ok(listeners) }
+}
+
+/// What runs beside the connections.
+fn beside(gateway: &Arc<Gateway>, certificates: Option<&Arc<Certificates>>) -> JoinSet<()> {
+    let mut beside = JoinSet::new();
+    for route in gateway.routes.each() {
+        beside.spawn(probe::keep(Arc::clone(&route.upstreams)));
+    }
+    if let Some(certificates) = certificates {
+        beside.spawn(follow(Arc::clone(certificates)));
+    }
+    if gateway.routes.each().iter().any(|route| route.upstreams.settings.is_adaptive) {
+        beside.spawn(post_pressure(Arc::clone(gateway)));
+    }
+    beside
+}
+
+async fn follow(certificates: Arc<Certificates>) {
+    let mut every = interval(CERTIFICATES_EVERY);
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        let certificates = Arc::clone(&certificates);
+        let _ = tokio::task::spawn_blocking(move || renew(&certificates)).await;
+    }
+}
+
+fn renew(certificates: &Certificates) {
+    match certificates.reload() {
+        Ok(false) => {}
+        Ok(true) => tracing::info!("new certificates are in force"),
+        Err(error) => tracing::error!("certificates are not renewed: {error}"),
+    }
+}
+
+/// Tells elastic rules how much of what it can do the busiest adaptive upstream does.
+async fn post_pressure(gateway: Arc<Gateway>) {
+    let mut every = interval(PRESSURE_EVERY);
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        let servers =
+            gateway.routes.each().iter().flat_map(|route| route.upstreams.balancer.servers());
+        let adaptive = servers.filter(|server| server.load.is_adaptive());
+        let millionths = adaptive.map(|server| {
+            let (busy, at_most) = (server.load.under_way() as u64, server.load.at_most() as u64);
+            (busy * 1_000_000 / at_most.max(1)).min(1_000_000)
+        });
+        let engine: &Engine = &gateway.limits.engine;
+        let pressure = millionths.max().and_then(|most| Pressure::from_millionths(most as u32));
+        if let Some(pressure) = pressure {
+            engine.limiter().pressure().post(pressure, engine.limiter().now());
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The servers behind: how they are reached, how busy and how well they are, and which is next.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | [`connect`] | where one is, and a connection to it |
+//! | `pool` | connections that are kept for the next request |
+//! | [`balance`] | which one is next |
+//! | `health`, `probe` | whether one is fit to be asked |
+//! | `load`, `gradient` | how much one has to do, and how much it can |
+//! | `budget` | how many requests may be sent again |
+
+pub mod balance;
+pub(crate) mod budget;
+pub mod connect;
+pub(crate) mod gradient;
+pub(crate) mod health;
+pub(crate) mod load;
+pub(crate) mod pool;
+pub(crate) mod probe;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use tokio::time::Instant;
+
+pub use balance::Balance;
+use balance::Balancer;
+use budget::Budget;
+use connect::{Connector, Protocol};
+pub use connect::{UpstreamUrl, UpstreamUrlError};
+use health::{Change, Health};
+use load::Load;
+use pool::Pool;
+pub use probe::Probe;
+
+use crate::tls::{self, TlsError};
+
+/// The most servers of one route, and the greatest weight of one.
+pub const SERVERS_MAX: usize = 64;
+/// The greatest weight of a server.
+pub const WEIGHT_MAX: u32 = 100;
+
+/// One server, as it is told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// Where it is.
+    pub url: UpstreamUrl,
+    /// Its share of the requests, against that of the others.
+    pub weight: u32,
+}
+
+/// What holds for the servers of one route.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct UpstreamSettings {
+    /// How they share the requests.
+    pub balance: Balance,
+    /// The most requests under way at one server.
+    pub in_flight_max: usize,
+    /// Whether that number is found out from the latency, up to the one that is set.
+    pub is_adaptive: bool,
+    /// How many servers a request may be sent to before it has failed.
+    pub attempts: usize,
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+    /// How long a connection is kept that nobody uses. It has to be less than the servers keep it.
+    pub idle_timeout: Duration,
+    /// How they are asked whether they are well; without it, what comes of requests alone tells.
+    pub probe: Option<Probe>,
+    /// Who vouches for servers that are reached by TLS, as PEM; without it, those the system trusts.
+    pub ca: Option<PathBuf>,
+}
+
+impl Default for UpstreamSettings {
+    fn default() -> Self {
+        Self {
+            balance: Balance::default(),
+            in_flight_max: 1024,
+            is_adaptive: false,
+            attempts: 2,
+            connect_timeout: Duration::from_secs(3),
+            idle_timeout: Duration::from_secs(4),
+            probe: None,
+            ca: None,
+        }
+    }
+}
+
+/// One server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    url: UpstreamUrl,
+    name: String,
+    pub(crate) weight: u32,
+    pub(crate) pool: Pool,
+    pub(crate) load: Arc<Load>,
+    pub(crate) health: Health,
+}
+
+impl Server {
+    pub(crate) fn new(
+        server: ServerSettings,
+        settings: &UpstreamSettings,
+        tls: Option<Arc<ClientConfig>>,
+    ) -> Self {
+        let ServerSettings { url, weight } = server;
+        let connector = Connector { url: url.clone(), tls };
+        Self {
+            name: url.to_string(),
+            url,
+            weight,
+            pool: Pool::new(connector, settings.idle_timeout),
+            load: Load::new(settings.in_flight_max, settings.is_adaptive),
+            health: Health::new(Instant::now()),
+        }
+    }
+
+    /// What it is called in the log.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its own host and port.
+    pub(crate) fn authority(&self) -> &str {
+        self.url.authority.as_str()
+    }
+
+    /// Takes note that it failed to answer.
+    pub(crate) fn failed(&self) {
+        self.tell(self.health.failed(Instant::now()));
+    }
+
+    pub(crate) fn tell(&self, change: Option<Change>) {
+        let upstream = self.name();
+        match change {
+            Some(Change::Out) => tracing::warn!(upstream, "an upstream fails and is left out"),
+            Some(Change::Back) => tracing::info!(upstream, "an upstream is well again"),
+            None => {}
+        }
+    }
+}
+
+/// The servers of one route.
+#[derive(Debug)]
+pub(crate) struct Upstreams {
+    pub(crate) balancer: Balancer,
+    pub(crate) budget: Budget,
+    pub(crate) settings: UpstreamSettings,
+}
+
+impl Upstreams {
+    /// Reads the certificates that are trusted, where a server is reached by TLS.
+    pub(crate) fn new(
+        servers: Vec<ServerSettings>,
+        settings: UpstreamSettings,
+    ) -> Result<Self, TlsError> {
+        let needs_tls = servers.iter().any(|server| server.url.protocol == Protocol::Tls);
+        let config = if needs_tls { Some(tls::client(settings.ca.as_deref())?) } else { None };
+        let servers = servers.into_iter().map(|server| {
+            let tls = config.clone().filter(|_| server.url.protocol == Protocol::Tls);
+            Arc::new(Server::new(server, &settings, tls))
+        });
+        let balancer = Balancer::new(servers.collect(), settings.balance.clone());
+        Ok(Self { balancer, budget: Budget::default(), settings })
+    }
+
+    /// How many connections are open, and how many requests are under way.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let each = self.balancer.servers().iter();
+        each.fold((0, 0), |(open, busy), server| {
+            (open + server.pool.open(), busy + server.load.under_way())
+        })
+    }
+}

@@ -1,0 +1,150 @@
+//! Whether an upstream is fit to be asked: by what came of the requests to it, and by probes. One that fails
+//! again and again is left out for a while, longer each time.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How many failures in a row put an upstream out.
+const FAILURES_MAX: u32 = 5;
+/// For how long, the first time and at most.
+const OUT_FIRST: Duration = Duration::from_secs(5);
+const OUT_MAX: Duration = Duration::from_mins(5);
+/// How many probes in a row decide.
+const PROBES: u32 = 2;
+
+/// What is known of one upstream.
+#[derive(Debug)]
+pub(crate) struct Health {
+    began: Instant,
+    failures: AtomicU32,
+    /// How often it was put out since it last was well.
+    outs: AtomicU32,
+    /// Until when it is out, in milliseconds from the beginning.
+    out_until_ms: AtomicU64,
+    fails_probes: AtomicBool,
+    /// How many probes in a row said the opposite of that.
+    contrary: AtomicU32,
+}
+
+/// Something that is worth a line in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It is left out from now on.
+    Out,
+    /// It is asked again.
+    Back,
+}
+
+impl Health {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            began: now,
+            failures: AtomicU32::new(0),
+            outs: AtomicU32::new(0),
+            out_until_ms: AtomicU64::new(0),
+            fails_probes: AtomicBool::new(false),
+            contrary: AtomicU32::new(0),
+        }
+    }
+
+    // ORDERING: every number here stands for itself. Two that change at once may put an upstream out one
+    // request early or late, which nobody can tell from chance.
+
+    pub(crate) fn is_fit(&self, now: Instant) -> bool {
+        !self.fails_probes.load(Ordering::Relaxed)
+            && self.ms(now) >= self.out_until_ms.load(Ordering::Relaxed)
+    }
+
+    /// A request was answered.
+    pub(crate) fn answered(&self) {
+        if self.failures.load(Ordering::Relaxed) > 0 {
+            self.failures.store(0, Ordering::Relaxed);
+            self.outs.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A request failed: no connection, no answer, or none in time.
+    pub(crate) fn failed(&self, now: Instant) -> Option<Change> {
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        if failures < FAILURES_MAX || !self.is_fit(now) {
+            return None;
+        }
+        // One more failure after it comes back puts it out again.
+        self.failures.store(FAILURES_MAX - 1, Ordering::Relaxed);
+        let outs = self.outs.fetch_add(1, Ordering::Relaxed).min(16);
+        let out = OUT_FIRST.saturating_mul(1 << outs).min(OUT_MAX);
+        self.out_until_ms.store(self.ms(now + out), Ordering::Relaxed);
+        Some(Change::Out)
+    }
+
+    /// What a probe found.
+    pub(crate) fn probed(&self, is_well: bool) -> Option<Change> {
+        let fails = self.fails_probes.load(Ordering::Relaxed);
+        if fails != is_well {
+            self.contrary.store(0, Ordering::Relaxed);
+            return None;
+        }
+        if self.contrary.fetch_add(1, Ordering::Relaxed) + 1 < PROBES {
+            return None;
+        }
+        self.contrary.store(0, Ordering::Relaxed);
+        self.fails_probes.store(!is_well, Ordering::Relaxed);
+        if is_well {
+            self.out_until_ms.store(0, Ordering::Relaxed);
+            self.failures.store(0, Ordering::Relaxed);
+        }
+        Some(if is_well { Change::Back } else { Change::Out })
+    }
+
+    fn ms(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.began).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_in_a_row_put_it_out_for_longer_each_time() {
+        let start = Instant::now();
+        let health = Health::new(start);
+        for _ in 1..FAILURES_MAX {
+            assert_eq!(health.failed(start), None);
+        }
+        assert!(health.is_fit(start));
+        assert_eq!(health.failed(start), Some(Change::Out));
+        assert!(!health.is_fit(start + OUT_FIRST - Duration::from_millis(1)));
+        let back = start + OUT_FIRST;
+        assert!(health.is_fit(back));
+        assert_eq!(health.failed(back), Some(Change::Out));
+        assert!(!health.is_fit(back + OUT_FIRST));
+        assert!(health.is_fit(back + OUT_FIRST * 2));
+    }
+
+    #[test]
+    fn an_answer_forgives_what_was_before() {
+        let start = Instant::now();
+        let health = Health::new(start);
+        for _ in 0..20 {
+            assert_eq!(health.failed(start), None);
+            health.answered();
+        }
+        assert!(health.is_fit(start));
+    }
+
+    #[test]
+    fn probes_decide_two_in_a_row() {
+        let now = Instant::now();
+        let health = Health::new(now);
+        assert_eq!(health.probed(false), None);
+        assert_eq!(health.probed(true), None);
+        assert_eq!(health.probed(false), None);
+        assert_eq!(health.probed(false), Some(Change::Out));
+        assert!(!health.is_fit(now));
+        assert_eq!((health.probed(true), health.probed(true)), (None, Some(Change::Back)));
+        assert!(health.is_fit(now));
+    }
+}

@@ -1,0 +1,118 @@
+//! How much one upstream has to do, and how much it may: a number that is set, or one that follows the
+//! latency of its answers. What is beyond waits nowhere; it is refused, the least important first.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::gradient::Gradient;
+
+/// The share of the room that requests of low priority leave to the others, in percent.
+const LOW_PRIORITY_PERCENT: usize = 80;
+
+/// Whether a request is one of the first that are refused when there is too much to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Priority {
+    #[default]
+    Usual,
+    Low,
+}
+
+/// The requests under way at one upstream.
+#[derive(Debug)]
+pub(crate) struct Load {
+    under_way: AtomicUsize,
+    at_most: AtomicUsize,
+    gradient: Option<Mutex<Gradient>>,
+}
+
+/// A request under way. It has ended when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Busy {
+    load: Arc<Load>,
+    since: Instant,
+    before: usize,
+}
+
+impl Load {
+    /// At most so many at once; with `is_adaptive`, as many of them as keep the latency low.
+    pub(crate) fn new(at_most: usize, is_adaptive: bool) -> Arc<Self> {
+        let gradient = is_adaptive.then(|| Gradient::new(at_most));
+        let first = gradient.as_ref().map_or(at_most, Gradient::limit);
+        Arc::new(Self {
+            under_way: AtomicUsize::new(0),
+            at_most: AtomicUsize::new(first),
+            gradient: gradient.map(Mutex::new),
+        })
+    }
+
+    /// A place for one more; `None` where there is none left for this priority.
+    pub(crate) fn begin(self: &Arc<Self>, priority: Priority) -> Option<Busy> {
+        let at_most = self.at_most();
+        let room = match priority {
+            Priority::Usual => at_most,
+            Priority::Low => at_most * LOW_PRIORITY_PERCENT / 100,
+        };
+        // ORDERING: the number stands for itself, here and below.
+        let before = self.under_way.fetch_add(1, Ordering::Relaxed);
+        if before >= room {
+            self.under_way.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Busy { load: Arc::clone(self), since: Instant::now(), before })
+    }
+
+    /// How many are under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
+    }
+
+    /// How many may be.
+    pub(crate) fn at_most(&self) -> usize {
+        self.at_most.load(Ordering::Relaxed)
+    }
+
+    /// Whether the number follows the latency.
+    pub(crate) fn is_adaptive(&self) -> bool {
+        self.gradient.is_some()
+    }
+
+    fn answered(&self, after: Duration, under_way: usize) {
+        if let Some(gradient) = &self.gradient {
+            let limit = gradient.lock().sample(after, under_way);
+            self.at_most.store(limit, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Busy {
+    /// The upstream has begun to answer. How long the rest takes is up to the client.
+    pub(crate) fn answered(&self) {
+        self.load.answered(self.since.elapsed(), self.before + 1);
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.load.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_less_important_is_refused_first() {
+        let load = Load::new(10, false);
+        let low: Vec<Busy> = std::iter::from_fn(|| load.begin(Priority::Low)).collect();
+        assert_eq!(low.len(), 8);
+        let usual: Vec<Busy> = std::iter::from_fn(|| load.begin(Priority::Usual)).collect();
+        assert_eq!((usual.len(), load.under_way()), (2, 10));
+        drop((low, usual));
+        assert_eq!(load.under_way(), 0);
+    }
+}

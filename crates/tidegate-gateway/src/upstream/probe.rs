@@ -1,0 +1,72 @@
+//! What runs beside the requests to a group of upstreams: probes that ask each whether it is well, and
+//! closing the connections that nobody uses any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{HOST, USER_AGENT};
+use http::{HeaderValue, Request};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use super::{Server, Upstreams};
+use crate::body::RequestBody;
+
+/// How often idle connections are looked at.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// How upstreams are asked whether they are well: 2xx and 3xx say so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The path that is asked for.
+    pub path: String,
+    /// How often.
+    pub every: Duration,
+    /// How long an answer may take.
+    pub timeout: Duration,
+}
+
+/// Looks after the upstreams until the task ends.
+pub(crate) async fn keep(upstreams: Arc<Upstreams>) {
+    let mut tasks = JoinSet::new();
+    if let Some(probe) = &upstreams.settings.probe {
+        for server in upstreams.balancer.servers() {
+            tasks.spawn(ask(Arc::clone(server), probe.clone()));
+        }
+    }
+    let mut every = interval(SWEEP_EVERY);
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        for server in upstreams.balancer.servers() {
+            server.pool.sweep(Some(Instant::now()));
+        }
+    }
+}
+
+async fn ask(server: Arc<Server>, probe: Probe) {
+    let mut every = interval(probe.every);
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        let is_well = timeout(probe.timeout, is_well(&server, &probe)).await.unwrap_or(false);
+        server.tell(server.health.probed(is_well));
+    }
+}
+
+async fn is_well(server: &Server, probe: &Probe) -> bool {
+    let mut request = Request::new(RequestBody::empty());
+    let (Ok(uri), Ok(host)) = (probe.path.parse(), HeaderValue::from_str(server.authority()))
+    else {
+        return false;
+    };
+    *request.uri_mut() = uri;
+    request.headers_mut().insert(HOST, host);
+    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("tidegate-probe"));
+    match server.pool.send(request, probe.timeout).await {
+        Ok((response, _lent)) => {
+            response.status().is_success() || response.status().is_redirection()
+        }
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,326 @@
+//! The limiter in front of what is forwarded: the same answers as everywhere, and nothing held for longer than
+//! it is needed.
+
+use std::time::Duration;
+
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use tidegate_gateway::Running;
+use tidegate_gateway::route::{AuthSettings, RouteSettings, Shed};
+use tidegate_gateway::upstream::ServerSettings;
+use tidegate_identity::{Claim, TokenConfig, TokenKey};
+use tidegate_server::serve::process::Life as _;
+use tokio::net::TcpStream;
+
+use crate::support::{
+    Folder, Upstream, ask, ask_h2, full, gateway, get, port, until, until_idle, with_rules,
+};
+
+/// Which rules an answer tells of.
+fn policy(answer: &http::Response<String>) -> &str {
+    answer.headers()["ratelimit-policy"].to_str().unwrap()
+}
+
+/// A gateway with these rules.
+async fn limited(folder: &Folder, rules: &str, upstream: &Upstream) -> Running {
+    let rules = folder.write("rules.yaml", rules);
+    gateway(with_rules(&[&upstream.url()], |layer| layer.rules = Some(vec![rules]))).await
+}
+
+#[tokio::test]
+async fn what_is_over_the_limit_is_429_with_everything_and_is_not_forwarded() {
+    let upstream = Upstream::echo().await;
+    let settings = with_rules(&[&upstream.url()], |layer| {
+        layer.limit = Some("2/hour per ip".parse().unwrap());
+    });
+    let running = gateway(settings).await;
+    for left in ["1", "0"] {
+        let answer = get(port(&running), "/").await;
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.headers()["x-ratelimit-remaining"], left);
+    }
+    let refused = get(port(&running), "/").await;
+    assert_eq!(refused.status(), 429);
+    for name in
+        ["retry-after", "ratelimit", "ratelimit-policy", "x-ratelimit-limit", "cache-control"]
+    {
+        assert!(refused.headers().contains_key(name), "{name}");
+    }
+    assert_eq!(refused.headers()["content-type"], "application/problem+json");
+    assert!(refused.body().contains("rate_limit_exceeded"), "{}", refused.body());
+    assert_eq!(upstream.asked(), 2);
+}
+
+#[tokio::test]
+async fn a_caller_of_grpc_is_refused_in_its_own_words() {
+    let upstream = Upstream::echo().await;
+    let settings = with_rules(&[&upstream.url()], |layer| {
+        layer.limit = Some("1/hour per ip".parse().unwrap());
+    });
+    let running = gateway(settings).await;
+    let call = || {
+        let request = Request::post("http://a.example/pkg.Service/Method");
+        request.header("content-type", "application/grpc").body(full("")).unwrap()
+    };
+    assert_eq!(ask_h2(port(&running), call()).await.status(), 200);
+    let refused = ask_h2(port(&running), call()).await;
+    assert_eq!(
+        (refused.status().as_u16(), &refused.headers()["grpc-status"]),
+        (200, &"8".parse().unwrap())
+    );
+    assert!(refused.headers().contains_key("retry-after"));
+}
+
+#[tokio::test]
+async fn sixty_spellings_of_a_path_meet_one_rule() {
+    let upstream = Upstream::echo().await;
+    let folder = Folder::new("spellings");
+    let rules =
+        "{ domain: default, rules: [ { name: login, match: { path: /login }, limit: 1/hour } ] }";
+    let running = limited(&folder, rules, &upstream).await;
+    assert_eq!(get(port(&running), "/login").await.status(), 200);
+    let first = [
+        "/login",
+        "//login",
+        "/./login",
+        "/a/../login",
+        "/%6cogin",
+        "/log%69n",
+        "/%2flogin",
+        "/;x/login",
+        "/login;x",
+        "/login;x=y",
+        "/%2e/login",
+        "/a/%2e%2e/login",
+    ];
+    let last = ["", "/", "?a=b", "/?login", "/."];
+    for path in first.iter().flat_map(|first| last.map(|last| format!("{first}{last}"))) {
+        assert_eq!(get(port(&running), &path).await.status(), 429, "{path}");
+    }
+    assert_eq!(get(port(&running), "/log").await.status(), 200);
+    assert_eq!(upstream.asked(), 2);
+}
+
+#[tokio::test]
+async fn a_lease_is_held_until_the_body_ends() {
+    let (hold, held) = tokio::sync::watch::channel(false);
+    let upstream = Upstream::serving(move |_| {
+        let mut held = held.clone();
+        async move {
+            let rest = futures_util::stream::once(async move {
+                let _ = held.wait_for(|done| *done).await;
+                Ok(http_body::Frame::data(Bytes::from_static(b"rest")))
+            });
+            let first =
+                futures_util::stream::iter([Ok(http_body::Frame::data(Bytes::from("first")))]);
+            let body = futures_util::StreamExt::chain(first, rest);
+            http::Response::new(http_body_util::StreamBody::new(body).boxed_unsync())
+        }
+    })
+    .await;
+    let folder = Folder::new("lease");
+    let rules = "{ domain: default, rules: [ { name: one, per: [ip], \
+                 limit: { at_once: 1, expires_after: 1h } } ] }";
+    let running = limited(&folder, rules, &upstream).await;
+    let stream = TcpStream::connect(port(&running)).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let request = || Request::get("/").header("host", "a").body(Full::<Bytes>::default()).unwrap();
+    let first = sender.send_request(request()).await.unwrap();
+    assert_eq!(first.status(), 200);
+    assert_eq!(get(port(&running), "/").await.status(), 429, "the body is under way");
+    hold.send(true).unwrap();
+    assert_eq!(first.into_body().collect().await.unwrap().to_bytes(), "firstrest");
+    assert_eq!(get(port(&running), "/").await.status(), 200);
+    // A client that goes away gives its lease back as well.
+    hold.send(false).unwrap();
+    let second = sender.send_request(request()).await.unwrap();
+    assert_eq!(second.status(), 200);
+    drop((second, sender));
+    until("given back", || running.counts().under_way == 0).await;
+    hold.send(true).unwrap();
+    assert_eq!(get(port(&running), "/").await.status(), 200);
+    until_idle(&running).await;
+}
+
+#[tokio::test]
+async fn what_is_counted_by_the_response_counts_when_it_says_so() {
+    let upstream = Upstream::echo().await;
+    let folder = Folder::new("response");
+    let rules = "{ domain: default, rules: [ { name: failures, per: [ip], limit: 2/hour, \
+                 count: on-response, statuses: [401] } ] }";
+    let running = limited(&folder, rules, &upstream).await;
+    for _ in 0..5 {
+        assert_eq!(get(port(&running), "/status/200").await.status(), 200);
+        until_idle(&running).await;
+    }
+    for status in [401, 401, 429] {
+        assert_eq!(get(port(&running), "/status/401").await.status(), status);
+        until_idle(&running).await;
+    }
+}
+
+#[tokio::test]
+async fn a_leaky_bucket_shapes_traffic_and_refuses_the_excess() {
+    let upstream = Upstream::echo().await;
+    let folder = Folder::new("leaky");
+    let rules = "{ domain: default, rules: [ { name: queue, limit: { rate: 20/s, burst: 4, \
+                 algorithm: leaky-bucket } } ] }";
+    let running = limited(&folder, rules, &upstream).await;
+    let address = port(&running);
+    let began = tokio::time::Instant::now();
+    let asking: Vec<_> = (0..20).map(|_| tokio::spawn(get(address, "/"))).collect();
+    let mut passed = 0;
+    for asking in asking {
+        passed += usize::from(asking.await.unwrap().status() == 200);
+    }
+    assert!((4..20).contains(&passed), "{passed}");
+    assert!(began.elapsed() >= Duration::from_millis(50) * (passed as u32 - 2), "they are delayed");
+}
+
+#[tokio::test]
+async fn routes_have_rules_and_upstreams_of_their_own() {
+    let (one, two) = (Upstream::echo().await, Upstream::echo().await);
+    let folder = Folder::new("routes");
+    let rules = "{ domain: a, rules: [ { name: all, limit: 1/hour } ] }\n---\n\
+                 { domain: b, rules: [ { name: all, limit: 2/hour } ] }";
+    let rules = folder.write("rules.yaml", rules);
+    let mut settings = with_rules(&[], |layer| layer.rules = Some(vec![rules]));
+    let route = |path: &str, domain: &str, upstream: &Upstream| {
+        let url = upstream.url().parse().unwrap();
+        let mut route = RouteSettings::new(vec![ServerSettings { url, weight: 1 }]);
+        path.clone_into(&mut route.path);
+        domain.clone_into(&mut route.domain);
+        route
+    };
+    settings.routes = vec![route("/a", "a", &one), route("/b", "b", &two)];
+    let running = gateway(settings).await;
+    let mut statuses = Vec::new();
+    for path in ["/a", "/a/x", "/b", "/b", "/b", "/c"] {
+        statuses.push(get(port(&running), path).await.status().as_u16());
+    }
+    assert_eq!(statuses, [200, 429, 200, 200, 429, 404]);
+    assert_eq!((one.asked(), two.asked()), (1, 2));
+}
+
+#[tokio::test]
+async fn who_is_nobody_is_401_and_is_limited_by_address() {
+    let upstream = Upstream::echo().await;
+    let folder = Folder::new("auth");
+    // The hash of `secret`.
+    let hash = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    let keys = folder.write("keys", format!("ann {hash}\n"));
+    let rules = "{ domain: default, rules: [ \
+        { name: guests, match: { auth: [none, invalid] }, per: [ip], limit: 2/hour }, \
+        { name: clients, match: { auth: key }, per: [client], limit: 3/hour } ] }";
+    let rules = folder.write("rules.yaml", rules);
+    let mut settings = with_rules(&[&upstream.url()], |layer| layer.rules = Some(vec![rules]));
+    settings.routes[0].auth = Some(AuthSettings {
+        is_required: true,
+        header: http::HeaderName::from_static("x-api-key"),
+        keys: Some(keys),
+    });
+    let running = gateway(settings).await;
+    let with_key = |key: &'static str| {
+        let request = Request::get("/").header("host", "a").header("x-api-key", key);
+        ask(port(&running), request.body(Full::default()).unwrap())
+    };
+    assert_eq!(get(port(&running), "/").await.status(), 401);
+    assert_eq!(with_key("wrong").await.status(), 401);
+    assert_eq!(with_key("guess").await.status(), 429, "guessing is limited");
+    for status in [200, 200, 200, 429] {
+        assert_eq!(with_key("secret").await.status(), status);
+    }
+    assert_eq!(upstream.asked(), 3);
+    // Keys are read again, and a file with a mistake changes nothing.
+    folder.write("keys", "nonsense");
+    assert!(running.reload());
+    assert!(policy(&with_key("secret").await).contains("clients"), "it is still known");
+    folder.write("keys", "");
+    assert!(running.reload());
+    assert!(policy(&with_key("secret").await).contains("guests"), "it is a guest's now");
+    assert_eq!(upstream.asked(), 3);
+}
+
+#[tokio::test]
+async fn listed_addresses_are_refused() {
+    let upstream = Upstream::echo().await;
+    let mut settings = crate::support::settings(&[&upstream.url()]);
+    settings.routes[0].addresses.deny = vec!["127.0.0.0/8".parse().unwrap()];
+    let running = gateway(settings).await;
+    assert_eq!(get(port(&running), "/").await.status(), 403);
+    assert_eq!(upstream.asked(), 0);
+}
+
+#[tokio::test]
+async fn a_busy_upstream_is_not_given_more_and_low_priority_goes_first() {
+    let hanging = Upstream::accepting(|mut stream, asked| async move {
+        crate::support::read_head(&mut stream).await;
+        asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        std::future::pending::<()>().await;
+    })
+    .await;
+    let mut settings = crate::support::settings(&[&hanging.url()]);
+    settings.routes[0].upstream.in_flight_max = 5;
+    settings.routes[0].shed =
+        Some(Shed { attribute: "path".into(), values: vec!["/report".into()] });
+    let running = gateway(settings).await;
+    let address = port(&running);
+    let waiting: Vec<_> = (0..4).map(|_| tokio::spawn(get(address, "/"))).collect();
+    until("asked", || hanging.asked() == 4).await;
+    let refused = get(address, "/report").await;
+    assert_eq!(
+        (refused.status().as_u16(), &refused.headers()["retry-after"]),
+        (503, &"1".parse().unwrap())
+    );
+    let fifth = tokio::spawn(get(address, "/"));
+    until("asked", || hanging.asked() == 5).await;
+    assert_eq!(get(address, "/").await.status(), 503);
+    for one in waiting.into_iter().chain([fifth]) {
+        one.abort();
+    }
+    until_idle(&running).await;
+}
+
+#[tokio::test]
+async fn a_token_counts_for_somebody_only_where_it_is_verified() {
+    let upstream = Upstream::echo().await;
+    let folder = Folder::new("token");
+    let rules = "{ domain: default, rules: [ \
+        { name: users, match: { auth: token }, per: [user], limit: 2/hour } ] }";
+    let rules = folder.write("rules.yaml", rules);
+    let mut settings = with_rules(&[&upstream.url()], |layer| layer.rules = Some(vec![rules]));
+    let secret = b"an example secret of 32 bytes...";
+    let mut token = TokenConfig::new(vec![TokenKey::secret(secret).unwrap()]);
+    token.claims = vec![Claim::new("user", "sub")];
+    settings.daemon.identity.token = Some(token);
+    settings.routes[0].auth = Some(AuthSettings {
+        is_required: true,
+        header: http::HeaderName::from_static("x-api-key"),
+        keys: None,
+    });
+    let running = gateway(settings).await;
+    let signed = |user: &str, secret: &[u8]| {
+        let claims = format!(r#"{{"sub":"{user}","exp":4102444800}}"#);
+        let parts = [r#"{"alg":"HS256","typ":"JWT"}"#, claims.as_str()];
+        let text = parts.map(|part| BASE64_URL_SAFE_NO_PAD.encode(part)).join(".");
+        let signature = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), text.as_bytes());
+        format!("Bearer {text}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))
+    };
+    let with = |token: String| {
+        let request = Request::get("/").header("host", "a").header("authorization", token);
+        ask(port(&running), request.body(Full::default()).unwrap())
+    };
+    for status in [200, 200, 429] {
+        assert_eq!(with(signed("ann", secret)).await.status(), status);
+    }
+    assert_eq!(with(signed("bob", secret)).await.status(), 200);
+    assert_eq!(with(signed("bob", b"another secret, also of 32 bytes")).await.status(), 401);
+    assert_eq!(get(port(&running), "/").await.status(), 401);
+}

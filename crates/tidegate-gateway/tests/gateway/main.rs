@@ -1,0 +1,11 @@
+//! A gateway between real clients and real servers. One program for all of it: most of the time goes into
+//! linking.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
+
+mod files;
+mod forward;
+mod hostile;
+mod limits;
+mod support;
+mod tls;
+mod upstreams;

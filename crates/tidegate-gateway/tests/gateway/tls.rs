@@ -1,0 +1,212 @@
+//! TLS on both sides, and what passes through it: versions that are agreed on, certificates that are exchanged,
+//! and a stream of gRPC.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tidegate_gateway::tls::CertificateFiles;
+use tidegate_server::config::{Layer, Settings};
+use tidegate_server::listen::{Address, Inherited, Service};
+use tidegate_server::log::LogLevel;
+use tidegate_server::serve::process::Life as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::support::{Folder, Upstream, gateway, port, settings, until_idle, whole};
+
+/// A certificate for these names, and the files with it.
+fn certificate(folder: &Folder, name: &str, hosts: &[&str]) -> CertificateFiles {
+    let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(hosts).unwrap();
+    CertificateFiles {
+        certificate: folder.write(&format!("{name}.pem"), cert.pem()),
+        key: folder.write(&format!("{name}-key.pem"), signing_key.serialize_pem()),
+    }
+}
+
+fn trusting(path: &PathBuf, protocols: &[&str]) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).unwrap() {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|one| one.as_bytes().to_vec()).collect();
+    TlsConnector::from(Arc::new(config))
+}
+
+type Tls = tokio_rustls::client::TlsStream<TcpStream>;
+
+async fn connect(
+    address: SocketAddr,
+    name: &'static str,
+    tls: &TlsConnector,
+) -> std::io::Result<Tls> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    tls.connect(ServerName::try_from(name).unwrap(), stream).await
+}
+
+fn request(host: &str) -> Request<Full<Bytes>> {
+    Request::get(format!("https://{host}/x")).header("host", host).body(Full::default()).unwrap()
+}
+
+#[tokio::test]
+async fn the_version_is_agreed_on_and_the_upstream_is_told_of_tls() {
+    let folder = Folder::new("alpn");
+    let files = certificate(&folder, "a", &["a.example"]);
+    let upstream = Upstream::echo().await;
+    let mut settings = settings(&[&upstream.url()]);
+    settings.certificates = vec![files.clone()];
+    let running = gateway(settings).await;
+
+    let tls = trusting(&files.certificate, &["h2", "http/1.1"]);
+    let stream = connect(port(&running), "a.example", &tls).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let answer = whole(sender.send_request(request("a.example")).await.unwrap()).await;
+    assert!(answer.body().contains("x-forwarded-proto: https"), "{}", answer.body());
+
+    let tls = trusting(&files.certificate, &[]);
+    let stream = connect(port(&running), "a.example", &tls).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let one =
+        Request::get("/x").header("host", "a.example").body(Full::<Bytes>::default()).unwrap();
+    let answer = whole(sender.send_request(one).await.unwrap()).await;
+    assert!(answer.body().contains("proto=https"), "{}", answer.body());
+}
+
+#[tokio::test]
+async fn certificates_are_chosen_by_name_and_exchanged_while_it_runs() {
+    let folder = Folder::new("reload");
+    let (a, b) =
+        (certificate(&folder, "a", &["a.example"]), certificate(&folder, "b", &["*.b.example"]));
+    let upstream = Upstream::echo().await;
+    let mut settings = settings(&[&upstream.url()]);
+    settings.certificates = vec![a.clone(), b.clone()];
+    let running = gateway(settings).await;
+    let address = port(&running);
+    let old = trusting(&a.certificate, &[]);
+    assert!(connect(address, "a.example", &old).await.is_ok());
+    assert!(connect(address, "x.b.example", &trusting(&b.certificate, &[])).await.is_ok());
+    let mut kept = connect(address, "a.example", &old).await.unwrap();
+
+    let new = certificate(&folder, "a", &["a.example"]);
+    assert!(running.reload());
+    assert!(connect(address, "a.example", &trusting(&new.certificate, &[])).await.is_ok());
+    assert!(
+        connect(address, "a.example", &old).await.is_err(),
+        "the old one is not shown any more"
+    );
+    // A file that is no certificate changes nothing.
+    std::fs::write(&new.certificate, "nonsense").unwrap();
+    assert!(running.reload());
+    assert!(connect(address, "x.b.example", &trusting(&b.certificate, &[])).await.is_ok());
+    // Connections that are there go on.
+    let ask = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    kept.write_all(ask).await.unwrap();
+    let mut answer = Vec::new();
+    kept.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200 OK"));
+}
+
+#[tokio::test]
+async fn an_upstream_is_reached_by_tls_only_where_it_is_trusted() {
+    let folder = Folder::new("upstream");
+    let files = certificate(&folder, "u", &["localhost"]);
+    let plain = Upstream::echo().await;
+    // A gateway with TLS is the upstream of another.
+    let mut inner = settings(&[&plain.url()]);
+    inner.certificates = vec![files.clone()];
+    let inner = gateway(inner).await;
+    let url = format!("https://localhost:{}", port(&inner).port());
+    let mut outer = settings(&[&url]);
+    outer.routes[0].upstream.ca = Some(files.certificate.clone());
+    let outer = gateway(outer).await;
+    let answer = crate::support::get(port(&outer), "/").await;
+    assert_eq!(answer.status(), 200);
+    // The version between the two was agreed on, and so was HTTP/2.
+    assert!(answer.body().contains("via: 1.1 tidegate, 2 tidegate"), "{}", answer.body());
+    until_idle(&outer).await;
+
+    let strangers = certificate(&folder, "other", &["localhost"]);
+    let mut other = settings(&[&url]);
+    other.routes[0].upstream.ca = Some(strangers.certificate);
+    let other = gateway(other).await;
+    assert_eq!(crate::support::get(port(&other), "/").await.status(), 502);
+}
+
+#[tokio::test]
+async fn a_stream_of_grpc_passes_through() {
+    // The daemon's own gRPC is the service behind.
+    let layer = Layer {
+        http: Some(Address::Off),
+        resp: Some(Address::Off),
+        admin: Some(Address::Off),
+        grpc: Some("127.0.0.1:0".parse().unwrap()),
+        ..Layer::default()
+    };
+    let daemon = Settings::new(layer).unwrap();
+    let daemon =
+        tidegate_server::start(daemon, Inherited::none(), LogLevel::unused()).await.unwrap();
+    let grpc = daemon.address(Service::Grpc).unwrap();
+    let running = gateway(settings(&[&format!("h2c://{grpc}")])).await;
+    let channel = tonic::transport::Channel::from_shared(format!("http://{}", port(&running)));
+    let channel = channel.unwrap().connect().await.unwrap();
+    let mut client = HealthClient::new(channel);
+    let request = HealthCheckRequest { service: String::new() };
+    let checked = client.check(request.clone()).await.unwrap();
+    assert_eq!(checked.into_inner().status, 1);
+    let mut watching = client.watch(request).await.unwrap().into_inner();
+    assert_eq!(watching.message().await.unwrap().unwrap().status, 1);
+    let unknown = HealthCheckRequest { service: "nobody".into() };
+    let error = client.check(unknown).await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::NotFound, "the status is in the trailers");
+    drop((watching, client));
+    until_idle(&running).await;
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_websocket_passes_where_both_sides_prefer_http2() {
+    let folder = Folder::new("websocket");
+    let files = certificate(&folder, "w", &["localhost"]);
+    let chat = crate::forward::shouting().await;
+    let mut inner = settings(&[&chat.url()]);
+    inner.certificates = vec![files.clone()];
+    let inner = gateway(inner).await;
+    let mut outer = settings(&[&format!("https://localhost:{}", port(&inner).port())]);
+    outer.routes[0].upstream.ca = Some(files.certificate.clone());
+    let outer = gateway(outer).await;
+    let mut client = TcpStream::connect(port(&outer)).await.unwrap();
+    client.write_all(crate::forward::UPGRADE.as_bytes()).await.unwrap();
+    let head = crate::support::read_head(&mut client).await.unwrap();
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    client.write_all(b"hello").await.unwrap();
+    let mut back = [0; 5];
+    let reading = client.read_exact(&mut back);
+    tokio::time::timeout(crate::support::PATIENCE, reading).await.unwrap().unwrap();
+    assert_eq!(&back, b"HELLO");
+    drop(client);
+    until_idle(&outer).await;
+    until_idle(&inner).await;
+}
