@@ -11,7 +11,9 @@ use tidegate_server::config::value::Time;
 
 use crate::bench::args::BenchArgs;
 use crate::client::Server;
+use crate::doctor::DoctorArgs;
 use crate::failure::Failure;
+use crate::gateway::GatewayArgs;
 use crate::operate::OperateCommand;
 use crate::serve::ServeArgs;
 use crate::{Answer, output};
@@ -35,6 +37,7 @@ Exit codes:
 pub(crate) enum Command {
     // It has many more flags than the others have.
     Serve(Box<ServeArgs>),
+    Gateway(Box<GatewayArgs>),
     Check(CheckArgs),
     /// Check, show and compare rule files
     Rules {
@@ -42,6 +45,7 @@ pub(crate) enum Command {
         command: RulesCommand,
     },
     Explain(ExplainArgs),
+    Doctor(DoctorArgs),
     Bench(BenchArgs),
     #[command(flatten)]
     Operate(OperateCommand),
@@ -64,7 +68,8 @@ impl Command {
     /// Whether the answer is to be JSON.
     pub(crate) fn is_json(&self) -> bool {
         match self {
-            Self::Serve(args) => args.json,
+            Self::Serve(args) => args.shared.json,
+            Self::Gateway(args) => args.shared.json,
             Self::Check(args) => args.json,
             Self::Rules { command } => match command {
                 RulesCommand::Validate(args) => args.json,
@@ -73,6 +78,7 @@ impl Command {
                 RulesCommand::Schema => false,
             },
             Self::Explain(args) => args.json,
+            Self::Doctor(args) => args.json,
             Self::Bench(args) => args.load().json,
             Self::Operate(command) => command.is_json(),
             Self::Man { .. } | Self::Completions { .. } => false,

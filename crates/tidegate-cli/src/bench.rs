@@ -110,7 +110,7 @@ async fn drive_all<W: Wire + Clone + Send + 'static>(
     let mut shares: Vec<Share<W>> = Vec::new();
     for _ in 0..load.threads.min(load.connections) {
         let (stop, answers) = (stop.clone(), Arc::clone(&answers));
-        shares.push(Share { address, lanes: Vec::new(), end, stop, answers });
+        shares.push(Share { address, lanes: Vec::new(), end, awake: load.awake, stop, answers });
     }
     let threads = shares.len();
     for (number, stream) in streams.into_iter().enumerate() {

@@ -8,8 +8,10 @@ mod args;
 mod bench;
 mod check;
 mod client;
+mod doctor;
 mod explain;
 mod failure;
+mod gateway;
 mod input;
 mod man;
 mod operate;
@@ -23,6 +25,10 @@ use clap::{ArgMatches, FromArgMatches as _};
 
 use crate::args::{Args, Command, RulesCommand};
 use crate::failure::Failure;
+
+/// An answer over HTTP takes about ten small pieces of memory, and they are given back on the thread that took them.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// What was asked is so, or is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +69,7 @@ fn tell(failure: &Failure, is_json: bool) {
 fn run(args: Args, matches: &ArgMatches) -> Result<Answer, Failure> {
     match args.command {
         Command::Serve(args) => serve::run(*args, matches),
+        Command::Gateway(args) => gateway::run(*args, matches),
         Command::Check(args) => check::run(&args),
         Command::Rules { command } => match command {
             RulesCommand::Validate(args) => rules::validate::run(&args),
@@ -71,6 +78,7 @@ fn run(args: Args, matches: &ArgMatches) -> Result<Answer, Failure> {
             RulesCommand::Schema => rules::schema::run(),
         },
         Command::Explain(args) => explain::run(&args),
+        Command::Doctor(args) => doctor::run(args, matches),
         Command::Bench(args) => bench::run(&args),
         Command::Operate(command) => operate::run(&command),
         Command::Man { folder } => man::run(&folder),

@@ -43,6 +43,9 @@ fn systemd_finds_nothing_wrong_with_the_units_and_little_open() {
         let unit = read(&format!("systemd/{name}")).replace("/usr/bin/tidegate", binary);
         fs::write(folder.join(name), unit).expect("a written file");
     }
+    let drop_ins = folder.join("tidegate.service.d");
+    fs::create_dir_all(&drop_ins).expect("a folder");
+    fs::write(drop_ins.join("store.conf"), read("systemd/store.conf")).expect("a written file");
     let analyze = || Command::new(program("systemd-analyze"));
     let units = ["tidegate.service", "tidegate.socket"].map(|name| folder.join(name));
     let verified = passes(analyze().args(["verify", "--man=no"]).args(&units));
@@ -58,10 +61,10 @@ fn the_linter_has_nothing_to_say_about_the_dockerfile() {
 
 #[test]
 fn the_compose_file_says_what_compose_understands() {
-    let mut check = Command::new(program("check-jsonschema"));
-    passes(
-        check.args(["--builtin-schema", "vendor.compose-spec"]).arg(deploy("docker/compose.yaml")),
-    );
+    for file in ["docker/compose.yaml", "docker/compose.store.yaml"] {
+        let mut check = Command::new(program("check-jsonschema"));
+        passes(check.args(["--builtin-schema", "vendor.compose-spec"]).arg(deploy(file)));
+    }
 }
 
 #[test]
@@ -72,10 +75,13 @@ fn envoy_takes_its_configuration_in_the_compose_file() {
 
 #[test]
 fn kubernetes_knows_every_field_of_the_manifests() {
-    let files = fs::read_dir(deploy("kubernetes")).expect("the manifests");
-    let files: Vec<PathBuf> = files.map(|file| file.expect("a manifest").path()).collect();
-    assert!(files.len() >= 5, "{files:?}");
-    passes(Command::new(program("kubernetes-validate")).args(["--strict", "--quiet"]).args(files));
+    for (folder, count) in [("kubernetes", 5), ("kubernetes-store", 3)] {
+        let files = fs::read_dir(deploy(folder)).expect("the manifests");
+        let files: Vec<PathBuf> = files.map(|file| file.expect("a manifest").path()).collect();
+        assert!(files.len() >= count, "{files:?}");
+        let mut validate = Command::new(program("kubernetes-validate"));
+        passes(validate.args(["--strict", "--quiet"]).args(files));
+    }
 }
 
 #[test]

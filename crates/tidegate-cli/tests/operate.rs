@@ -22,7 +22,7 @@ const RULES: &str = "{ domain: default, rules: [ { name: all, per: [user], limit
 struct Daemon {
     engine: Arc<Engine>,
     address: SocketAddr,
-    _runtime: tokio::runtime::Runtime,
+    runtime: tokio::runtime::Runtime,
 }
 
 impl Daemon {
@@ -34,8 +34,7 @@ impl Daemon {
         let limiter =
             RuleLimiter::builder(checked.expect("rules").rules).clock(EngineClock::System).build();
         let identity = Identity::new(IdentityConfig::new([7; 16])).expect("an identity");
-        let engine =
-            Arc::new(Engine::new(Arc::new(limiter.expect("a limiter")), identity, controls));
+        let engine = Arc::new(Engine::new(limiter.expect("a limiter"), identity, controls));
         let mut settings = AdminSettings::default();
         settings.token = token.map(|token| Token::new(token).expect("a token"));
         let admin = Admin::new(Arc::clone(&engine), settings);
@@ -54,7 +53,7 @@ impl Daemon {
                 );
             }
         });
-        Self { engine, address, _runtime: runtime }
+        Self { engine, address, runtime }
     }
 
     fn run(&self, args: &[&str]) -> Ran {
@@ -63,8 +62,8 @@ impl Daemon {
 
     fn is_allowed(&self, user: &str) -> bool {
         let attributes = [("user", user).into()];
-        let answer =
-            self.engine.check(&Call::new("default", &attributes), Does::Take, Protocol::Http);
+        let call = Call::new("default", &attributes);
+        let answer = self.runtime.block_on(self.engine.check(&call, Does::Take, Protocol::Http));
         answer.expect("a decision").is_allowed()
     }
 }

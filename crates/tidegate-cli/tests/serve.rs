@@ -110,13 +110,13 @@ fn sighup_reads_the_rules_again_and_says_so() {
     let rules = folder.write("rules.yaml", RULES);
     let mut daemon = serve(&["--rules", &rules]);
     daemon.signal(Signal::HUP);
-    daemon.wait_for("reading the rule files again");
+    daemon.wait_for("reading the files again");
     daemon.wait_for("rules reloaded: 0 changed");
     daemon.stop();
 
     let mut daemon = serve(&[]);
     daemon.signal(Signal::HUP);
-    daemon.wait_for("there are no rule files to read again");
+    daemon.wait_for("there are no files to read again");
     daemon.stop();
 }
 
@@ -201,7 +201,7 @@ fn the_level_of_the_log_can_be_changed_while_it_runs() {
     assert!(line.contains("action=\"log-level\""), "{line}");
     assert_eq!(daemon.log.len(), 1, "nothing else is an error: {:?}", daemon.log);
     daemon.signal(Signal::HUP);
-    daemon.wait_for("there are no rule files to read again");
+    daemon.wait_for("there are no files to read again");
     daemon.stop();
 }
 

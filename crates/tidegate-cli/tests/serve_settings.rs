@@ -128,12 +128,13 @@ fn every_bad_setting_is_told_in_a_line() {
     for (flags, stderr) in [
         (
             &["--store", "redis://localhost"][..],
-            "error: --store: stores that several nodes share are not there yet: leave it out, or write `memory`\n",
+            "error: --store: nodes that share limits hash keys with one secret, and this one has none: make it once \
+             with `openssl rand -hex 32`, and give the same to every node, with --secret-file or TIDEGATE_SECRET\n",
         ),
         (
             &["--consistency", "leased"],
-            "error: --consistency: `strict` and `leased` need a store that several nodes share, and there is none \
-             yet: write `local`\n",
+            "error: --consistency: `strict` and `leased` need a store that several nodes share: name one \
+             with --store, or write `local`\n",
         ),
         (
             &["--limit", "1/s per ip", "--rules", "rules.yaml"],

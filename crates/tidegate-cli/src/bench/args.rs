@@ -140,6 +140,9 @@ pub(crate) struct LoadArgs {
         value_parser = value_parser!(u32).range(1..=THREADS_MAX)
     )]
     pub(crate) threads: u32,
+    /// Never sleep: takes all of the cores it runs on, and spares the server the work of waking it
+    #[arg(long)]
+    pub(crate) awake: bool,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,

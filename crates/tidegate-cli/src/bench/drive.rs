@@ -40,6 +40,8 @@ pub(crate) struct Share<W> {
     /// Each lane with its connection.
     pub(crate) lanes: Vec<(Lane<W>, std::net::TcpStream)>,
     pub(crate) end: Timestamp,
+    /// Whether it waits for answers without sleeping.
+    pub(crate) awake: bool,
     pub(crate) stop: CancellationToken,
     /// Answers so far, for the progress bar.
     pub(crate) answers: Arc<AtomicU64>,
@@ -60,7 +62,8 @@ impl<W: Wire + 'static> Share<W> {
             let lane = Rc::new(RefCell::new(lane));
             lanes.push(Rc::clone(&lane));
             let answers = Arc::clone(&self.answers);
-            tasks.spawn_local(keep_busy(lane, stream, self.address, answers));
+            let talk = Talk { address: self.address, awake: self.awake, answers };
+            tasks.spawn_local(talk.keep_busy(lane, stream));
         }
         let time_left = Duration::from(self.end.since(SystemClock.now())) + GRACE;
         tokio::select! {
@@ -86,36 +89,71 @@ pub(crate) async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Runs a lane to its end, over as many connections as that takes.
-async fn keep_busy<W: Wire>(
-    lane: Rc<RefCell<Lane<W>>>,
-    mut stream: TcpStream,
+/// How one connection after the other is talked over.
+struct Talk {
     address: SocketAddr,
+    awake: bool,
     answers: Arc<AtomicU64>,
-) {
-    let mut in_vain = 0;
-    loop {
-        let before = lane.borrow().tally.answers();
-        let Err(end) = converse(&lane, &mut stream, &answers).await else { return };
-        {
-            let mut lane = lane.borrow_mut();
-            in_vain = if lane.tally.answers() > before { 0 } else { in_vain + 1 };
-            lane.broke(&end.to_string());
-            if in_vain == VAIN_MAX {
-                return lane.tally.failed(1, &end.to_string());
+}
+
+impl Talk {
+    /// Runs a lane to its end, over as many connections as that takes.
+    async fn keep_busy<W: Wire>(self, lane: Rc<RefCell<Lane<W>>>, mut stream: TcpStream) {
+        let mut in_vain = 0;
+        loop {
+            let before = lane.borrow().tally.answers();
+            let Err(end) = self.converse(&lane, &mut stream).await else { return };
+            {
+                let mut lane = lane.borrow_mut();
+                in_vain = if lane.tally.answers() > before { 0 } else { in_vain + 1 };
+                lane.broke(&end.to_string());
+                if in_vain == VAIN_MAX {
+                    return lane.tally.failed(1, &end.to_string());
+                }
+                if lane.is_done(SystemClock.now()) {
+                    return;
+                }
             }
-            if lane.is_done(SystemClock.now()) {
-                return;
+            stream = match connect(self.address).await {
+                Ok(stream) => stream,
+                Err(error) => {
+                    let why = format!("could not connect again: {error}");
+                    return lane.borrow_mut().tally.failed(1, &why);
+                }
+            };
+            lane.borrow_mut().connected();
+        }
+    }
+
+    /// Sends and reads until the lane has nothing left to do.
+    async fn converse<W: Wire>(
+        &self,
+        lane: &RefCell<Lane<W>>,
+        stream: &mut TcpStream,
+    ) -> Result<(), End> {
+        let mut input = Input::new();
+        loop {
+            let now = SystemClock.now();
+            let wait = {
+                let mut lane = lane.borrow_mut();
+                lane.fill(now);
+                if lane.is_done(now) {
+                    return Ok(());
+                }
+                if self.awake {
+                    Some(Span::ZERO)
+                } else {
+                    lane.next_due().map(|due| due.since(now))
+                }
+            };
+            if exchange(lane, stream, &mut input, wait).await? {
+                let mut lane = lane.borrow_mut();
+                let before = lane.tally.answers();
+                let read = lane.read(input.bytes(), SystemClock.now()).map_err(End::Broken)?;
+                input.consume(read);
+                self.answers.fetch_add(lane.tally.answers() - before, Ordering::Relaxed);
             }
         }
-        stream = match connect(address).await {
-            Ok(stream) => stream,
-            Err(error) => {
-                let why = format!("could not connect again: {error}");
-                return lane.borrow_mut().tally.failed(1, &why);
-            }
-        };
-        lane.borrow_mut().connected();
     }
 }
 
@@ -132,33 +170,6 @@ impl fmt::Display for End {
             Self::Io(error) => write!(f, "a connection broke: {error}"),
             Self::Closed => f.write_str("the server closed a connection"),
             Self::Broken(broken) => broken.fmt(f),
-        }
-    }
-}
-
-/// Sends and reads until the lane has nothing left to do.
-async fn converse<W: Wire>(
-    lane: &RefCell<Lane<W>>,
-    stream: &mut TcpStream,
-    answers: &AtomicU64,
-) -> Result<(), End> {
-    let mut input = Input::new();
-    loop {
-        let now = SystemClock.now();
-        let wait = {
-            let mut lane = lane.borrow_mut();
-            lane.fill(now);
-            if lane.is_done(now) {
-                return Ok(());
-            }
-            lane.next_due().map(|due| due.since(now))
-        };
-        if exchange(lane, stream, &mut input, wait).await? {
-            let mut lane = lane.borrow_mut();
-            let before = lane.tally.answers();
-            let read = lane.read(input.bytes(), SystemClock.now()).map_err(End::Broken)?;
-            input.consume(read);
-            answers.fetch_add(lane.tally.answers() - before, Ordering::Relaxed);
         }
     }
 }

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use tidegate_rules::RuleSet;
 use tidegate_rules::rule::{Quota, Rule, Test};
 use tidegate_server::config::RulesFrom;
+use tidegate_server::config::store::StoreSettings;
+use tidegate_server::config::value::OnStoreFailure;
 use tidegate_server::listen::{Address, Service};
 use tidegate_server::serve::Running;
 
@@ -15,7 +17,11 @@ use crate::rules::tally::Tally;
 const RULES_SHOWN: usize = 8;
 
 /// The greeting, in lines that are whole.
-pub(crate) fn greeting(running: &Running, from: &RulesFrom) -> String {
+pub(crate) fn greeting(
+    running: &Running,
+    from: &RulesFrom,
+    store: Option<&StoreSettings>,
+) -> String {
     let rules = running.engine().limiter().rules();
     let set = rules.set();
     let mut text = String::new();
@@ -26,6 +32,9 @@ pub(crate) fn greeting(running: &Running, from: &RulesFrom) -> String {
         let _ = writeln!(text, "  {:<7}{}", service.name(), shown(*service, address));
     }
     text.push('\n');
+    if let Some(store) = store {
+        let _ = writeln!(text, "  {:<7}{}\n", "store", store_line(store));
+    }
     rule_lines(&mut text, set, from);
     if let Some(line) = line_to_try(set, running) {
         let hint = match from {
@@ -38,12 +47,28 @@ pub(crate) fn greeting(running: &Running, from: &RulesFrom) -> String {
 }
 
 /// The same for programs that read the log.
-pub(crate) fn log(running: &Running) {
+pub(crate) fn log(running: &Running, store: Option<&StoreSettings>) {
     let at =
         |service| running.address(service).map_or_else(|| "off".to_owned(), ToString::to_string);
     let tally = Tally::of(running.engine().limiter().rules().set());
     let [http, grpc, resp, admin] = Service::ALL.map(at);
-    tracing::info!(http, grpc, resp, admin, rules = tally.rules, "ready");
+    let store = store.map_or_else(|| "memory".to_owned(), store_line);
+    tracing::info!(http, grpc, resp, admin, rules = tally.rules, store, "ready");
+}
+
+/// Where the store is and how limits are kept in it. No password is in it.
+fn store_line(store: &StoreSettings) -> String {
+    let urls: Vec<String> = store.urls.iter().map(|url| printable(&url.to_string())).collect();
+    format!(
+        "{}; {} unless a rule says otherwise, and {} while it cannot answer",
+        urls.join(", "),
+        store.consistency,
+        match store.on_failure {
+            OnStoreFailure::Allow => "everything passes",
+            OnStoreFailure::Deny => "nothing is decided (503)",
+            OnStoreFailure::Local => "each node keeps its share",
+        }
+    )
 }
 
 /// An address as a client writes it.

@@ -9,7 +9,7 @@ use crate::output::printable;
 const PREFIX: &str = "TIDEGATE_";
 
 /// A warning for each variable whose name is nearly that of a setting.
-pub(super) fn misspelled() -> Vec<String> {
+pub(crate) fn misspelled() -> Vec<String> {
     let known = known();
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let mut warnings: Vec<String> = names.filter_map(|name| warning(&name, &known)).collect();
@@ -33,7 +33,7 @@ fn known() -> Vec<String> {
     let variables = command.get_subcommands().flat_map(clap::Command::get_arguments);
     let variables = variables.filter_map(|arg| arg.get_env()?.to_str()?.strip_prefix(PREFIX));
     let mut known: Vec<String> = variables.map(str::to_ascii_lowercase).collect();
-    known.extend(["admin_token", "resp_password"].map(str::to_owned));
+    known.extend(["admin_token", "resp_password", "secret", "store_password"].map(str::to_owned));
     known
 }
 

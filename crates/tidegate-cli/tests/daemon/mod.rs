@@ -105,6 +105,20 @@ impl Daemon {
         kill_process(self.pid(), signal).expect("it runs");
     }
 
+    /// Waits until none of its threads runs any more: a signal that stops them is on its way for a moment.
+    pub(crate) fn wait_until_stopped(&self) {
+        let tasks = format!("/proc/{}/task", self.pid().as_raw_nonzero());
+        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
+            stat.is_ok_and(|stat| {
+                stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+            })
+        };
+        while !std::fs::read_dir(&tasks).expect("it is there").all(is_stopped) {
+            std::thread::yield_now();
+        }
+    }
+
     /// Waits for a line of the log that has these words.
     pub(crate) fn wait_for(&mut self, words: &str) -> String {
         loop {

@@ -1,0 +1,195 @@
+//! `tidegate gateway` as its users start it, in front of a real nginx.
+
+mod daemon;
+mod run;
+
+use std::fs::read_to_string;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use daemon::{Daemon, Folder, Signal, command, http, is_open};
+
+/// An nginx that serves one text, and ends with this value.
+struct Nginx {
+    child: Child,
+    address: String,
+}
+
+impl Nginx {
+    fn start(folder: &Folder) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+        let address = port.expect("a free port").to_string();
+        let temporary = folder.file("tmp");
+        std::fs::create_dir_all(&temporary).expect("a folder");
+        let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|name| format!("{name}_temp_path {temporary}/{name};"));
+        let config = format!(
+            "daemon off; master_process off; pid {}; error_log {};\n\
+             events {{ }}\n\
+             http {{ access_log off; {}\n\
+             server {{ listen {address}; location / {{ return 200 \"nginx saw $http_host $uri\"; }} }} }}\n",
+            folder.file("pid"),
+            folder.file("error.log"),
+            paths.join(" ")
+        );
+        let config = folder.write("nginx.conf", &config);
+        // Debian keeps it where only root's PATH leads.
+        let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+        let mut nginx = Command::new("nginx");
+        nginx.env("PATH", path).args(["-e", &folder.file("error.log"), "-c", &config]);
+        let child =
+            nginx.process_group(0).stdin(Stdio::null()).spawn().expect("nginx is installed");
+        let nginx = Self { child, address };
+        wait_until("nginx listens", || is_open(&nginx.address));
+        nginx
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..600 {
+        if is_so() {
+            return;
+        }
+        // Another process is waited for, and has nothing to wait on.
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+    panic!("never: {what}");
+}
+
+fn gateway(flags: &[&str]) -> Daemon {
+    let mut command = command();
+    command.args(["gateway", "--json", "--listen", ":0", "--admin", ":0"]).args(flags);
+    Daemon::start(command)
+}
+
+#[test]
+fn a_gateway_limits_what_nginx_serves_and_drains_when_it_is_told() {
+    let folder = Folder::new("gateway");
+    let nginx = Nginx::start(&folder);
+    let upstream = format!("http://{}", nginx.address);
+    let log = folder.file("access.log");
+    let flags = ["--upstream", &upstream, "--limit", "2/hour per ip", "--access-log", &log];
+    let gateway = gateway(&flags);
+    let address = gateway.address("gateway");
+    for _ in 0..2 {
+        let (status, answer) = http(&address, "GET /page");
+        assert_eq!(status, 200, "{answer}");
+        assert!(answer.contains("nginx saw localhost /page"), "{answer}");
+        assert!(answer.contains("ratelimit-policy: "), "{answer}");
+    }
+    let (status, answer) = http(&address, "GET /page");
+    assert_eq!(status, 429, "{answer}");
+    let (_, metrics) = http(&gateway.address("admin"), "GET /metrics");
+    let counted = r#"tidegate_answers_total{protocol="gateway",verdict="denied"} 1"#;
+    assert!(metrics.contains(counted), "{metrics}");
+    let (status, _) = gateway.stop();
+    assert_eq!(status.code(), Some(0));
+    let lines = read_to_string(&log).expect("a log");
+    let statuses: Vec<&str> = lines.lines().filter_map(|line| line.split(' ').nth(8)).collect();
+    assert_eq!(statuses, ["200", "200", "429"], "{lines}");
+}
+
+/// Hands the socket on standard input over as a service manager does.
+const ACTIVATE: &str =
+    "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1; export LISTEN_PID LISTEN_FDS; exec \"$@\"";
+
+#[test]
+fn a_restart_on_one_socket_drops_no_request() {
+    let folder = Folder::new("gateway-restart");
+    let nginx = Nginx::start(&folder);
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = socket.local_addr().expect("an address").to_string();
+    let start = || {
+        let binary = command();
+        let mut command = Command::new("sh");
+        command.args(["-c", ACTIVATE, "sh"]).arg(binary.get_program());
+        command.args(["gateway", "--json", "--admin", "off", "--limit", "1000000/s per ip"]);
+        command.args(["--upstream", &format!("http://{}", nginx.address)]);
+        let socket = socket.try_clone().expect("another descriptor");
+        command.stdin(Stdio::from(OwnedFd::from(socket)));
+        Daemon::start(command)
+    };
+    let done = AtomicBool::new(false);
+    let asked = std::thread::scope(|scope| {
+        let asking = || {
+            let mut asked = 0;
+            while !done.load(Ordering::SeqCst) {
+                let (status, answer) = http(&address, "GET /");
+                assert_eq!(status, 200, "{answer}");
+                asked += 1;
+            }
+            asked
+        };
+        let first = start();
+        let clients = [0; 4].map(|_| scope.spawn(asking));
+        let mut running = first;
+        for _ in 0..3 {
+            assert_eq!(running.stop().0.code(), Some(0));
+            running = start();
+            assert_eq!(http(&address, "GET /").0, 200);
+        }
+        done.store(true, Ordering::SeqCst);
+        let asked: usize = clients.into_iter().map(|client| client.join().expect("no drop")).sum();
+        running.stop();
+        asked
+    });
+    assert!(asked > 4, "{asked}");
+}
+
+#[test]
+fn routes_are_in_the_settings_file() {
+    let folder = Folder::new("gateway-routes");
+    let nginx = Nginx::start(&folder);
+    let rules = "{ domain: api, rules: [ { name: all, limit: 1/hour } ] }";
+    folder.write("rules.yaml", rules);
+    let config = format!(
+        "rules: rules.yaml\nupstream: http://{}\nroutes:\n  - path: /api\n    domain: api\n  - path: /web\n",
+        nginx.address
+    );
+    let config = folder.write("gateway.yaml", &config);
+    let gateway = gateway(&["--config", &config]);
+    let address = gateway.address("gateway");
+    let status = |path: &str| http(&address, &format!("GET {path}")).0;
+    assert_eq!(
+        [status("/api"), status("/api/x"), status("/web"), status("/")],
+        [200, 429, 200, 404]
+    );
+    gateway.signal(Signal::HUP);
+    assert_eq!(status("/web"), 200);
+    gateway.stop();
+}
+
+#[test]
+fn what_cannot_be_is_told_with_what_to_do() {
+    let folder = Folder::new("gateway-wrong");
+    let refused = |flags: &[&str]| {
+        let mut command = command();
+        command.args(["gateway", "--listen", ":0", "--admin", "off"]).args(flags);
+        let output = command.output().expect("the command starts");
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).expect("text")
+    };
+    let none = refused(&[]);
+    assert!(none.contains("nowhere to forward to") && none.contains("--upstream"), "{none}");
+    let path = refused(&["--upstream", "http://a/b"]);
+    assert!(path.contains("without a path"), "{path}");
+    let config =
+        folder.write("gateway.yaml", "upstream: http://127.0.0.1:1\nroutes:\n  - pth: /a\n");
+    let slip = refused(&["--config", &config]);
+    assert!(slip.contains("gateway.yaml:3") && slip.contains("did you mean `path`?"), "{slip}");
+    let (cert, key) = (folder.write("c.pem", "nonsense"), folder.write("k.pem", "nonsense"));
+    let flags = ["--upstream", "http://127.0.0.1:1", "--tls-cert", &cert, "--tls-key", &key];
+    let tls = refused(&flags);
+    assert!(tls.contains("TLS: ") && tls.contains("c.pem"), "{tls}");
+}
