@@ -1,7 +1,8 @@
 //! `cargo xtask bench memory`: the in-memory limiter beside governor, throttlecrab and limitador in
 //! one run; `cargo xtask bench rules`: matching, deciding and reloading by rules; `cargo xtask bench
-//! wire`: the daemon over its protocols beside other servers. Tables on stdout, progress on stderr,
-//! `--json FILE` for programs.
+//! wire`: the daemon over its protocols beside other servers; `cargo xtask bench shared`: limits that
+//! nodes share; `cargo xtask bench edges`: the middleware and the client. Tables on stdout, progress on
+//! stderr, `--json FILE` for programs.
 //!
 //! | file | what it holds |
 //! | --- | --- |
@@ -14,17 +15,21 @@
 //! | `random` | seeded numbers and Zipf ranks |
 //! | `rules` | matching, deciding and reloading by rules |
 //! | `wire` | the daemon over its protocols |
+//! | `shared` | limits that nodes share, in Redis |
+//! | `edges` | the middleware in front of a service, and the client of the daemon |
 //! | `allocations` | how often a piece of work takes memory from the heap |
 //!
 //! Instruction counts, which do not depend on the machine, are in `benches/instructions.rs`.
 
 mod allocations;
 mod contenders;
+mod edges;
 mod footprint;
 mod harness;
 mod random;
 mod report;
 mod rules;
+mod shared;
 mod targets;
 mod wire;
 mod workloads;
@@ -36,14 +41,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-Measures Tidegate: its in-memory limiter, its rules or its daemon, peers beside it in one run.
+Measures Tidegate: its in-memory limiter, its rules, its daemon, shared limits or its edges, peers beside
+it in one run.
 
-Usage: tidegate-bench memory|rules|wire [--quick] [--json FILE]
+Usage: tidegate-bench memory|rules|wire|shared|edges [--quick] [--json FILE]
 
   memory       decisions and bytes per key, with governor, throttlecrab and limitador beside ours
   rules        matching among 10 to 100,000 rules, deciding by rules, reloading
   wire         HTTP, gRPC and RESP, with bare servers, Redis and throttlecrab-server beside ours;
                takes --tidegate PROGRAM and --throttlecrab PROGRAM, which `cargo xtask` builds
+  shared       strict limits in Redis, with redis-benchmark running the bare script beside ours
+  edges        the middleware beside no layer and tower_governor, and the client's batches;
+               takes --tidegate PROGRAM, which `cargo xtask` builds
   --quick      fewer rounds and no 10 M keys: a minute or two, for a first impression
   --json FILE  also writes a list of {figure, value, unit, peer, target, met}
   --help       this text
@@ -56,6 +65,8 @@ Examples:
   cargo xtask bench memory
   cargo xtask bench rules
   cargo xtask bench wire -- --quick
+  cargo xtask bench shared -- --quick
+  cargo xtask bench edges -- --quick
   cargo run --release -p tidegate-bench -- memory --quick
   cargo run --release -p tidegate-bench -- memory --json memory.json
 ";
@@ -69,6 +80,11 @@ fn main() -> ExitCode {
         ["memory", options @ ..] => Options::parse(options).and_then(|options| memory(&options)),
         ["rules", options @ ..] => Options::parse(options).and_then(|options| rules(&options)),
         ["wire", options @ ..] => Options::parse(options).and_then(|options| wire(&options)),
+        ["shared", options @ ..] => Options::parse(options).and_then(|options| shared(&options)),
+        [shared::callers::SUBCOMMAND, words @ ..] => shared::callers::call_here(words),
+        ["edges", options @ ..] => Options::parse(options).and_then(|options| edges(&options)),
+        // How the program calls itself for a service with a layer in front of it.
+        [edges::served::SUBCOMMAND, layer, port] => edges::served::serve(layer, port),
         // How the program calls itself for servers that decide nothing.
         [wire::bare::HTTP, port] => wire::bare::http(port),
         [wire::bare::GRPC, port] => wire::bare::grpc(port),
@@ -76,7 +92,7 @@ fn main() -> ExitCode {
             print!("{HELP}");
             Ok(())
         }
-        _ => Err("say `memory`, `rules` or `wire`, or `--help` for more".into()),
+        _ => Err("say `memory`, `rules`, `wire`, `shared` or `edges`, or `--help` for more".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -162,6 +178,41 @@ fn wire(options: &Options) -> Result<(), Box<dyn Error>> {
     let programs =
         wire::Programs { tidegate: tidegate.clone(), throttlecrab: throttlecrab.clone() };
     let (figures, more) = wire::figures(&programs, options.quick)?;
+    notes.extend(more);
+    report::print_figures(&figures);
+    for note in notes {
+        println!("Note: {note}.\n");
+    }
+    report::print_targets(&figures);
+    options.write_json(&figures)
+}
+
+fn shared(options: &Options) -> Result<(), Box<dyn Error>> {
+    if !options.ask_for_a_run()? {
+        return Ok(());
+    }
+    let mut notes = Vec::from_iter(busy_note());
+    let (figures, more) = shared::figures(options.quick)?;
+    notes.extend(more);
+    report::print_figures(&figures);
+    for note in notes {
+        println!("Note: {note}.\n");
+    }
+    report::print_targets(&figures);
+    options.write_json(&figures)
+}
+
+fn edges(options: &Options) -> Result<(), Box<dyn Error>> {
+    if !options.ask_for_a_run()? {
+        return Ok(());
+    }
+    let Some(tidegate) = &options.tidegate else {
+        return Err(
+            "--tidegate names the program; `cargo xtask bench edges` builds and names it".into()
+        );
+    };
+    let mut notes = Vec::from_iter(busy_note());
+    let (figures, more) = edges::figures(tidegate, options.quick)?;
     notes.extend(more);
     report::print_figures(&figures);
     for note in notes {

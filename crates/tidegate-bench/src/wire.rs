@@ -12,9 +12,9 @@
 
 pub(crate) mod bare;
 mod capture;
-mod load;
-mod scenario;
-mod server;
+pub(crate) mod load;
+pub(crate) mod scenario;
+pub(crate) mod server;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -46,10 +46,20 @@ const THROTTLECRAB: &str = "throttlecrab-server";
 
 /// How long and how often.
 #[derive(Clone, Copy)]
-struct Effort {
-    rounds: usize,
-    seconds: f64,
-    starts: usize,
+pub(crate) struct Effort {
+    pub(crate) rounds: usize,
+    pub(crate) seconds: f64,
+    pub(crate) starts: usize,
+}
+
+impl Effort {
+    pub(crate) fn of(quick: bool) -> Self {
+        if quick {
+            Self { rounds: 2, seconds: 1.0, starts: 5 }
+        } else {
+            Self { rounds: 7, seconds: 3.0, starts: 20 }
+        }
+    }
 }
 
 /// Runs everything: the figures, and what is to be known about them.
@@ -57,11 +67,7 @@ pub(crate) fn figures(
     programs: &Programs,
     quick: bool,
 ) -> Result<(Vec<Figure>, Vec<String>), Box<dyn Error>> {
-    let effort = if quick {
-        Effort { rounds: 2, seconds: 1.0, starts: 5 }
-    } else {
-        Effort { rounds: 7, seconds: 3.0, starts: 20 }
-    };
+    let effort = Effort::of(quick);
     let cores = Cores::two()?;
     let field = Field::start(programs, &cores)?;
     let driver = Driver { tidegate: programs.tidegate.clone(), core: cores.load };
@@ -224,7 +230,12 @@ impl Field {
 }
 
 /// A server with what is asked of it by our own load, and how much of its speed ours must reach.
-fn entrant(name: &'static str, server: &Server, words: &[&str], least: Option<f64>) -> Entrant {
+pub(crate) fn entrant(
+    name: &'static str,
+    server: &Server,
+    words: &[&str],
+    least: Option<f64>,
+) -> Entrant {
     let asks = Asks::new(server, words);
     Entrant { name, process: server.id(), asks, target: least.map(Target::AtLeast) }
 }

@@ -2,7 +2,7 @@
 //! descriptor that they name. The oracle is the tree that `serde_json` makes of the same bytes.
 
 use std::pin::pin;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
     let limiter = limiter.unwrap_or_else(|error| panic!("{error}"));
     let identity = Identity::new(IdentityConfig::new(*b"any secret at al"));
     let identity = identity.unwrap_or_else(|error| panic!("{error}"));
-    Engine::new(Arc::new(limiter), identity, Controls::default())
+    Engine::new(limiter, identity, Controls::default())
 });
 
 /// # Panics

@@ -37,7 +37,7 @@ static ENGINE: LazyLock<Arc<Engine>> = LazyLock::new(|| {
     let limiter = limiter.unwrap_or_else(|error| panic!("{error}"));
     let identity = Identity::new(IdentityConfig::new(*b"any secret at al"));
     let identity = identity.unwrap_or_else(|error| panic!("{error}"));
-    Arc::new(Engine::new(Arc::new(limiter), identity, Controls::default()))
+    Arc::new(Engine::new(limiter, identity, Controls::default()))
 });
 
 /// # Panics

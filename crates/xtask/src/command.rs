@@ -16,6 +16,7 @@ Commands:
   bench NAME [--json FILE] [-- ARGS...]  one benchmark, peers beside ours
   long                                   ignored tests too, and many more property cases, optimised
   fuzz [TARGET] [--seconds N]            look for inputs that break a claim; without TARGET: list them
+  sim [--seeds N] [--seed N]             the lease protocol in N simulated fleets, or in one of them
   help                                   this text
 
 Examples:
@@ -25,10 +26,13 @@ Examples:
   cargo xtask bench memory --json memory.json
   cargo xtask bench memory -- --quick
   cargo xtask bench wire
+  cargo xtask bench edges
+  cargo xtask bench shared
   cargo xtask fuzz rule_text --seconds 600
+  cargo xtask sim --seeds 100000
 ";
 
-const NAMES: [&str; 7] = ["test", "tidy", "setup", "bench", "long", "fuzz", "help"];
+const NAMES: [&str; 8] = ["test", "tidy", "setup", "bench", "long", "fuzz", "sim", "help"];
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,6 +43,7 @@ pub(crate) enum Command {
     Bench(Bench),
     Long,
     Fuzz(Fuzz),
+    Sim(Sim),
     Help,
 }
 
@@ -58,6 +63,15 @@ pub(crate) struct Fuzz {
     pub(crate) seconds: u32,
 }
 
+/// Simulated fleets.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sim {
+    /// So many, from the first one on.
+    Seeds(u64),
+    /// The one of this number, told about.
+    Seed(u64),
+}
+
 /// A command line that means nothing. It says what would.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Misuse {
@@ -66,6 +80,7 @@ pub(crate) enum Misuse {
     BenchUnnamed,
     JsonWithoutFile,
     SecondsWithoutNumber,
+    SeedWithoutNumber { flag: &'static str },
 }
 
 impl Command {
@@ -75,6 +90,7 @@ impl Command {
         let (name, command) = match first.as_str() {
             "bench" => return Bench::parse(rest).map(Self::Bench),
             "fuzz" => return Fuzz::parse(rest),
+            "sim" => return Sim::parse(rest),
             "help" | "--help" | "-h" => return Ok(Self::Help),
             "test" => ("test", Self::Test),
             "tidy" => ("tidy", Self::Tidy),
@@ -132,6 +148,28 @@ impl Fuzz {
     }
 }
 
+impl Sim {
+    /// How many fleets there are unless said.
+    const SEEDS_DEFAULT: u64 = 10_000;
+
+    fn parse(words: &[String]) -> Result<Command, Misuse> {
+        let (mut sim, mut words) = (Self::Seeds(Self::SEEDS_DEFAULT), words.iter());
+        while let Some(word) = words.next() {
+            let mut number = |flag| {
+                let number = words.next().and_then(|number| number.parse().ok());
+                number.ok_or(Misuse::SeedWithoutNumber { flag })
+            };
+            match word.as_str() {
+                "--help" | "-h" => return Ok(Command::Help),
+                "--seeds" => sim = Self::Seeds(number("--seeds")?),
+                "--seed" => sim = Self::Seed(number("--seed")?),
+                _ => return Err(Misuse::Surplus { command: "sim", word: word.clone() }),
+            }
+        }
+        Ok(Command::Sim(sim))
+    }
+}
+
 impl fmt::Display for Misuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -152,6 +190,9 @@ impl fmt::Display for Misuse {
             }
             Self::SecondsWithoutNumber => {
                 f.write_str("cargo xtask fuzz: --seconds needs a whole number above zero")?;
+            }
+            Self::SeedWithoutNumber { flag } => {
+                write!(f, "cargo xtask sim: {flag} needs a whole number")?;
             }
         }
         f.write_str("\n`cargo xtask help` lists the commands.")
@@ -209,7 +250,7 @@ mod tests {
         assert_eq!(
             parse("deploy").unwrap_err().to_string().lines().next(),
             Some(
-                "cargo xtask: no command `deploy`; there is test, tidy, setup, bench, long, fuzz, help"
+                "cargo xtask: no command `deploy`; there is test, tidy, setup, bench, long, fuzz, sim, help"
             )
         );
     }
@@ -240,6 +281,16 @@ mod tests {
         }
         let surplus = Misuse::Surplus { command: "fuzz", word: "again".into() };
         assert_eq!(parse("fuzz path again"), Err(surplus));
+    }
+
+    #[test]
+    fn sim_takes_a_number_of_fleets_or_one_of_them() {
+        assert_eq!(parse("sim"), Ok(Command::Sim(Sim::Seeds(10_000))));
+        assert_eq!(parse("sim --seeds 7"), Ok(Command::Sim(Sim::Seeds(7))));
+        assert_eq!(parse("sim --seed 7"), Ok(Command::Sim(Sim::Seed(7))));
+        assert_eq!(parse("sim --seed"), Err(Misuse::SeedWithoutNumber { flag: "--seed" }));
+        let surplus = Misuse::Surplus { command: "sim", word: "7".into() };
+        assert_eq!(parse("sim 7"), Err(surplus));
     }
 
     #[test]

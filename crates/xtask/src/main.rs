@@ -55,6 +55,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::Tidy => tidy::run(&Workspace::load()?),
         Command::Setup => setup::run(&Workspace::load()?),
         Command::Bench(bench) => suite::bench(&Workspace::load()?, &bench),
+        Command::Sim(sim) => suite::sim(&Workspace::load()?, &sim),
         Command::Fuzz(fuzz) => fuzz::run(&Workspace::load()?, &fuzz),
     }
 }

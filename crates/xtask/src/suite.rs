@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 
-use crate::command::Bench;
+use crate::command::{Bench, Sim};
 use crate::step::{Step, run_all};
 use crate::workspace::{Workspace, cargo, locked_version};
 use crate::{setup, step, tidy};
@@ -61,14 +61,28 @@ pub(crate) fn long(workspace: &Workspace) -> anyhow::Result<bool> {
 pub(crate) fn bench(workspace: &Workspace, bench: &Bench) -> anyhow::Result<bool> {
     let mut command = cargo();
     command.args(["run", "--release", "--package", "tidegate-bench", "--", &bench.name]);
-    if bench.name == "wire" {
-        command.args(wire_programs(workspace)?);
+    match bench.name.as_str() {
+        "wire" => _ = command.args(wire_programs(workspace)?),
+        "edges" => _ = command.args(daemon_program(workspace)?),
+        _ => {}
     }
     if let Some(file) = &bench.json {
         // The run starts in the root folder; the file is meant from where the user stands.
         command.arg("--json").arg(std::path::absolute(file)?);
     }
     step::passes(command.args(&bench.rest).current_dir(&workspace.root))
+}
+
+/// The lease protocol in simulated fleets.
+pub(crate) fn sim(workspace: &Workspace, sim: &Sim) -> anyhow::Result<bool> {
+    let (variable, number) = match sim {
+        Sim::Seeds(number) => ("TIDEGATE_SIM_SEEDS", number),
+        Sim::Seed(number) => ("TIDEGATE_SIM_SEED", number),
+    };
+    let mut command = cargo();
+    command.args(["test", "--release", "--package", "tidegate-redis", "--test", "sim"]);
+    command.args(["no_world_", "--", "--nocapture"]).env(variable, number.to_string());
+    step::passes(command.current_dir(&workspace.root))
 }
 
 fn tools(workspace: &Workspace) -> String {
@@ -78,11 +92,16 @@ fn tools(workspace: &Workspace) -> String {
 /// What `bench wire` measures: the daemon as users run it, and the peer that cargo installs.
 fn wire_programs(workspace: &Workspace) -> anyhow::Result<[OsString; 4]> {
     let throttlecrab = setup::for_wire(workspace)?;
+    let [flag, tidegate] = daemon_program(workspace)?;
+    Ok([flag, tidegate, "--throttlecrab".into(), throttlecrab.into()])
+}
+
+/// The daemon as users run it, built now.
+fn daemon_program(workspace: &Workspace) -> anyhow::Result<[OsString; 2]> {
     let mut build = cargo();
     build.args(["build", "--release", "--package", "tidegate-cli"]);
     ensure!(step::passes(build.current_dir(&workspace.root))?, "the daemon could not be built");
-    let tidegate = workspace.target.join("release/tidegate");
-    Ok(["--tidegate".into(), tidegate.into(), "--throttlecrab".into(), throttlecrab.into()])
+    Ok(["--tidegate".into(), workspace.target.join("release/tidegate").into()])
 }
 
 /// Builds the core for a machine without an operating system, where such a target is installed.

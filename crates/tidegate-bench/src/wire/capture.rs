@@ -13,7 +13,7 @@ use tidegate_server::proto::envoy::service::ratelimit::v3::rate_limit_service_cl
 use super::server::local;
 
 /// A whole answer to `GET /limit/…`, head and body, as it came.
-pub(super) fn http(port: u16) -> Result<Vec<u8>, Box<dyn Error>> {
+pub(crate) fn http(port: u16) -> Result<Vec<u8>, Box<dyn Error>> {
     let mut stream = TcpStream::connect(local(port))?;
     stream.write_all(
         b"GET /limit/key:000000000000 HTTP/1.1\r\nhost: 127.0.0.1:8080\r\nconnection: close\r\n\r\n",
@@ -28,7 +28,7 @@ pub(super) fn http(port: u16) -> Result<Vec<u8>, Box<dyn Error>> {
 }
 
 /// The message that answers `ShouldRateLimit`.
-pub(super) fn grpc(port: u16) -> Result<Vec<u8>, Box<dyn Error>> {
+pub(crate) fn grpc(port: u16) -> Result<Vec<u8>, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let request = RateLimitRequest {
         domain: "default".to_owned(),

@@ -8,13 +8,13 @@ use serde_json::Value;
 use super::server::{Server, pinned};
 
 /// What puts load on servers.
-pub(super) struct Driver {
-    pub(super) tidegate: PathBuf,
-    pub(super) core: usize,
+pub(crate) struct Driver {
+    pub(crate) tidegate: PathBuf,
+    pub(crate) core: usize,
 }
 
 /// What a server is asked.
-pub(super) enum Asks {
+pub(crate) enum Asks {
     /// By `tidegate bench` with these words: the protocol, the address, and what else there is.
     ByTidegate(Vec<String>),
     /// By `redis-benchmark` with this command.
@@ -23,42 +23,42 @@ pub(super) enum Asks {
 
 /// How hard.
 #[derive(Clone, Copy)]
-pub(super) struct Pressure {
-    pub(super) connections: u32,
-    pub(super) pipeline: u32,
+pub(crate) struct Pressure {
+    pub(crate) connections: u32,
+    pub(crate) pipeline: u32,
     /// Requests per second at fixed times; as fast as answers come where there is none.
-    pub(super) rate: Option<f64>,
-    pub(super) seconds: f64,
+    pub(crate) rate: Option<f64>,
+    pub(crate) seconds: f64,
 }
 
 /// What came of it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sample {
-    pub(super) answers: f64,
-    pub(super) per_second: f64,
+pub(crate) struct Sample {
+    pub(crate) answers: f64,
+    pub(crate) per_second: f64,
     /// The 99.9th percentile; `redis-benchmark` does not tell it.
-    pub(super) p999_us: f64,
+    pub(crate) p999_us: f64,
 }
 
 const KEYS: &str = "1000000";
 
 impl Asks {
     /// The protocol is the first of the words.
-    pub(super) fn new(server: &Server, words: &[&str]) -> Self {
+    pub(crate) fn new(server: &Server, words: &[&str]) -> Self {
         let mut words = owned(words);
         words.insert(1, server.address().to_string());
         Self::ByTidegate(words)
     }
 }
 
-pub(super) fn owned(words: &[&str]) -> Vec<String> {
+pub(crate) fn owned(words: &[&str]) -> Vec<String> {
     words.iter().copied().map(ToOwned::to_owned).collect()
 }
 
 impl Driver {
     /// `expected` is about how many requests per second it will be, for what counts requests and not
     /// time.
-    pub(super) fn sample(
+    pub(crate) fn sample(
         &self,
         asks: &Asks,
         pressure: Pressure,
@@ -74,7 +74,9 @@ impl Driver {
 
     fn by_tidegate(&self, words: &[String], pressure: Pressure) -> Result<Sample, Box<dyn Error>> {
         let mut command = pinned(self.core, &self.tidegate);
-        command.arg("bench").args(words).args(["--json", "--keys", KEYS]);
+        // A server that has to wake its client pays for it, and the more the faster the client is done
+        // with an answer. Nobody is to pay for that here.
+        command.arg("bench").args(words).args(["--json", "--awake", "--keys", KEYS]);
         command.args(["--connections", &pressure.connections.to_string()]);
         command.args(["--pipeline", &pressure.pipeline.to_string()]);
         command.args(["--duration", &format!("{:.0}ms", pressure.seconds * 1e3)]);

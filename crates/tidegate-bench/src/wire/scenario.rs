@@ -11,7 +11,7 @@ use super::server::processor_seconds;
 use crate::targets::{Figure, Target};
 
 /// One workload and the servers that are compared on it, ours first.
-pub(super) struct Scenario {
+pub(crate) struct Scenario {
     name: String,
     connections: u32,
     pipeline: u32,
@@ -21,17 +21,17 @@ pub(super) struct Scenario {
 }
 
 /// One server in a scenario.
-pub(super) struct Entrant {
-    pub(super) name: &'static str,
-    pub(super) process: u32,
-    pub(super) asks: Asks,
+pub(crate) struct Entrant {
+    pub(crate) name: &'static str,
+    pub(crate) process: u32,
+    pub(crate) asks: Asks,
     /// What ours has to be, against this one.
-    pub(super) target: Option<Target>,
+    pub(crate) target: Option<Target>,
 }
 
 impl Scenario {
     /// As fast as answers come.
-    pub(super) fn closed(
+    pub(crate) fn closed(
         name: &str,
         connections: u32,
         pipeline: u32,
@@ -41,13 +41,13 @@ impl Scenario {
     }
 
     /// At fixed times.
-    pub(super) fn open(name: String, rate: f64, entrants: Vec<Entrant>) -> Self {
+    pub(crate) fn open(name: String, rate: f64, entrants: Vec<Entrant>) -> Self {
         let (connections, pipeline) = (16, 1);
         Self { name, connections, pipeline, rate: Some(rate), entrants }
     }
 
     /// The first round warms up and is not kept.
-    pub(super) fn run(self, driver: &Driver, effort: Effort) -> Result<Tried, Box<dyn Error>> {
+    pub(crate) fn run(self, driver: &Driver, effort: Effort) -> Result<Tried, Box<dyn Error>> {
         /// What is expected of a server that was not measured yet.
         const RATE_FIRST: f64 = 100_000.0;
         let pressure = Pressure {
@@ -82,7 +82,7 @@ impl Scenario {
 }
 
 /// A scenario with its measurements, ours first.
-pub(super) struct Tried {
+pub(crate) struct Tried {
     name: String,
     results: Vec<Samples>,
 }
@@ -138,7 +138,7 @@ const OURS: usize = 0;
 impl Tried {
     /// Requests per second, and ours over each other's; and what a request took of the processor,
     /// which the load cannot distort.
-    pub(super) fn throughput(&self) -> Vec<Figure> {
+    pub(crate) fn throughput(&self) -> Vec<Figure> {
         let mut figures =
             self.compared("requests per second", "times the requests", Samples::rates);
         figures.extend(self.results.iter().map(|samples| Figure {
@@ -152,7 +152,7 @@ impl Tried {
     }
 
     /// The 99.9th percentile, and ours over each other's.
-    pub(super) fn latency(&self) -> Vec<Figure> {
+    pub(crate) fn latency(&self) -> Vec<Figure> {
         self.compared("us, 99.9th percentile", "times the 99.9th percentile", Samples::tails_us)
     }
 
@@ -184,19 +184,19 @@ impl Tried {
         figures
     }
 
-    pub(super) fn best_rate_of(&self, name: &str) -> f64 {
+    pub(crate) fn best_rate_of(&self, name: &str) -> f64 {
         let samples = self.results.iter().find(|samples| samples.name == name);
         samples.map_or(f64::NAN, |samples| samples.rates()[0])
     }
 
     /// A server that was not busy was measured by its load, and not by what it can take.
-    pub(super) fn idle_servers(&self) -> Vec<String> {
+    pub(crate) fn idle_servers(&self) -> Vec<String> {
         const BUSY_LEAST: f64 = 0.9;
         let idle = self.results.iter().filter_map(|samples| {
             let busy = samples.busy_seconds / samples.seconds;
             (busy < BUSY_LEAST).then(|| {
                 format!(
-                    "{}: {} was busy {:.0} % of the time, so the load held it back",
+                    "{}: {} was busy {:.0} % of the time, so the load or something else held it back",
                     self.name,
                     samples.name,
                     busy * 100.0

@@ -20,14 +20,14 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One core for the servers and one for the load.
 #[derive(Clone, Copy)]
-pub(super) struct Cores {
-    pub(super) server: usize,
-    pub(super) load: usize,
+pub(crate) struct Cores {
+    pub(crate) server: usize,
+    pub(crate) load: usize,
 }
 
 impl Cores {
     /// The first and the last that we may run on.
-    pub(super) fn two() -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn two() -> Result<Self, Box<dyn Error>> {
         let status = fs::read_to_string("/proc/self/status")?;
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
         let cores = cores_in(list.unwrap_or("").trim());
@@ -48,14 +48,14 @@ fn cores_in(list: &str) -> Vec<usize> {
 }
 
 /// A server that runs.
-pub(super) struct Server {
-    pub(super) port: u16,
+pub(crate) struct Server {
+    pub(crate) port: u16,
     child: Child,
 }
 
 impl Server {
     /// The daemon with one protocol.
-    pub(super) fn tidegate(
+    pub(crate) fn tidegate(
         program: &Path,
         protocol: &str,
         core: usize,
@@ -65,7 +65,7 @@ impl Server {
     }
 
     /// Any server, on one core, once it listens. It reads `input` to its end.
-    pub(super) fn start(
+    pub(crate) fn start(
         name: &str,
         program: &Path,
         words: &[String],
@@ -100,11 +100,11 @@ impl Server {
         Ok(server)
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         local(self.port)
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 }
@@ -127,23 +127,23 @@ fn daemon_flags(protocol: &str, port: u16) -> Vec<String> {
 }
 
 /// The program, to run on this core alone.
-pub(super) fn pinned(core: usize, program: &Path) -> Command {
+pub(crate) fn pinned(core: usize, program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.args(["--cpu-list", &core.to_string()]).arg(program);
     command
 }
 
 /// A port that was free just now. Not every peer can pick one itself.
-pub(super) fn free_port() -> Result<u16, Box<dyn Error>> {
+pub(crate) fn free_port() -> Result<u16, Box<dyn Error>> {
     Ok(TcpListener::bind(local(0))?.local_addr()?.port())
 }
 
-pub(super) fn local(port: u16) -> SocketAddr {
+pub(crate) fn local(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
 /// Seconds of processor time that a process has taken so far.
-pub(super) fn processor_seconds(process: u32) -> Option<f64> {
+pub(crate) fn processor_seconds(process: u32) -> Option<f64> {
     /// What Linux counts in, on every machine that we run on.
     const TICKS_PER_SECOND: f64 = 100.0;
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
@@ -154,7 +154,7 @@ pub(super) fn processor_seconds(process: u32) -> Option<f64> {
 }
 
 /// Starts the daemon and asks it whether it is ready until it says so.
-pub(super) fn start_to_ready_ms(tidegate: &Path) -> Result<f64, Box<dyn Error>> {
+pub(crate) fn start_to_ready_ms(tidegate: &Path) -> Result<f64, Box<dyn Error>> {
     let port = free_port()?;
     let mut command = Command::new(tidegate);
     command.args(daemon_flags("http", port)).stdin(Stdio::null());

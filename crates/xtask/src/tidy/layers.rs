@@ -20,7 +20,7 @@ pub(super) enum Layer {
 }
 
 /// Every crate, those to come as well, lowest first.
-const CRATES: [(&str, Layer); 15] = [
+const CRATES: [(&str, Layer); 16] = [
     ("tidegate-core", Layer::Pure),
     ("tidegate-rules", Layer::Pure),
     ("tidegate-identity", Layer::Pure),
@@ -29,6 +29,7 @@ const CRATES: [(&str, Layer); 15] = [
     ("tidegate", Layer::Stateful),
     ("tidegate-files", Layer::Edge),
     ("tidegate-tower", Layer::Edge),
+    ("tidegate-proto", Layer::Edge),
     ("tidegate-client", Layer::Edge),
     ("tidegate-server", Layer::Edge),
     ("tidegate-gateway", Layer::Edge),
@@ -47,9 +48,17 @@ const FORBIDDEN: [(&str, &str, &str); 2] = [
 /// Dev-dependencies that point up, each with the reason. (crate, dependency)
 const DEV_UPWARD: [(&str, &str); 0] = [];
 
-/// Libraries that bring an async runtime.
-const RUNTIMES: [&str; 6] =
-    ["tokio", "tokio-util", "async-std", "smol", "async-global-executor", "futures-executor"];
+/// Libraries that bring an async runtime, our own store on Redis among them: the library depends on it
+/// for limits that nodes share, and only where that is asked for.
+const RUNTIMES: [&str; 7] = [
+    "tokio",
+    "tokio-util",
+    "async-std",
+    "smol",
+    "async-global-executor",
+    "futures-executor",
+    "tidegate-redis",
+];
 
 /// Crates that are programs, where errors only go to a person.
 const BINARIES: [&str; 3] = ["tidegate-cli", "tidegate-bench", "xtask"];
@@ -212,6 +221,13 @@ mod tests {
         assert_eq!(one("tidegate-store", "tokio", (true, false)), 0);
         assert_eq!(one("tidegate", "tokio", NORMAL), 1);
         assert_eq!(one("tidegate", "tokio", (false, true)), 0);
+    }
+
+    #[test]
+    fn the_library_has_the_store_on_redis_behind_a_feature() {
+        assert_eq!(one("tidegate", "tidegate-redis", NORMAL), 1);
+        assert_eq!(one("tidegate", "tidegate-redis", (false, true)), 0);
+        assert_eq!(one("tidegate-server", "tidegate-redis", NORMAL), 0);
     }
 
     #[test]

@@ -1,0 +1,66 @@
+//! How often a request takes memory from the heap, beyond what it takes without a layer.
+
+use std::error::Error;
+use std::net::SocketAddr;
+
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use hyper::Request;
+use tower::ServiceExt as _;
+
+use super::served::Around;
+use super::{GOVERNOR, NONE, OURS};
+use crate::allocations;
+use crate::targets::{Figure, Target};
+
+/// Enough for what happens once in twenty requests.
+const REQUESTS: u32 = 10_000;
+
+pub(super) fn figures() -> Result<Vec<Figure>, Box<dyn Error>> {
+    let [none, ours, governor] = Around::ALL.map(per_request);
+    let (none, ours, governor) = (none?, ours?, governor?);
+    let figure = |name: &str, value, peer| Figure {
+        figure: format!("allocations of a request: {name}"),
+        value,
+        unit: "allocations",
+        peer,
+        target: None,
+    };
+    Ok(vec![
+        figure(NONE, none, None),
+        figure(OURS, ours, None),
+        figure(GOVERNOR, governor, Some(GOVERNOR)),
+        Figure {
+            figure: "allocations that the layer adds, to those that tower_governor adds".to_owned(),
+            value: (ours - none) / (governor - none),
+            unit: "times the allocations",
+            peer: Some(GOVERNOR),
+            target: Some(Target::AtMost(0.5)),
+        },
+    ])
+}
+
+fn per_request(around: Around) -> Result<f64, Box<dyn Error>> {
+    let app = around.app()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let ask = || {
+        let mut request = Request::get("/limit/17").body(Body::empty())?;
+        let peer = SocketAddr::from(([192, 0, 2, 7], 4711));
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let status = runtime.block_on(app.clone().oneshot(request))?.status();
+        if status.is_success() { Ok(()) } else { Err::<(), Box<dyn Error>>(status.as_str().into()) }
+    };
+    for _ in 0..100 {
+        ask()?;
+    }
+    let mut failed = None;
+    let taken = allocations::during(|| {
+        for _ in 0..REQUESTS {
+            if let Err(error) = ask() {
+                failed = Some(error);
+            }
+        }
+    });
+    #[expect(clippy::cast_precision_loss, reason = "some hundred thousand")]
+    failed.map_or(Ok(taken as f64 / f64::from(REQUESTS)), Err)
+}
