@@ -113,6 +113,36 @@ impl TokenBucket {
         Some(self.outcome(verdict, used, self.depth_narrow, now, false))
     }
 
+    /// Decides a take of 1 from a bucket that is neither full nor in debt, at a pace of whole ticks: the
+    /// most ordinary case of all, in which the state moves by what a token takes and `now` is only compared
+    /// with. `None` for all else. The same answer as [`TokenBucket::decide`] gives.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub fn decide_plain(&self, bucket: Bucket, now: Timestamp) -> Option<(Decision, Bucket)> {
+        if self.pace.tokens != 1 || bucket.full_at_fraction != 0 || bucket.in_debt {
+            return None;
+        }
+        let used = bucket.full_at_micros.checked_sub(now.as_micros())?;
+        let spent = used.checked_add(self.pace.ticks)?;
+        let (verdict, used, moved) = if spent <= self.depth_narrow {
+            (ALLOW, spent, self.pace.ticks)
+        } else if used <= self.depth_narrow && self.depth_narrow > 0 {
+            let retry_after = Span::of_bucket(spent - self.depth_narrow);
+            (Verdict::Deny { retry_after }, used, 0)
+        } else {
+            return None;
+        };
+        let decision = Decision {
+            verdict,
+            limit: self.burst,
+            // A token takes time, so there is something to divide by, and no panic to keep it for.
+            remaining: (self.depth_narrow - used).checked_div(self.pace.ticks).unwrap_or(0),
+            reset_after: Span::of_bucket(used),
+            lease: None,
+        };
+        Some((decision, Bucket { full_at_micros: bucket.full_at_micros + moved, ..bucket }))
+    }
+
     /// How much another cost than 1 is, in units, if 64 bits can say it. A cost of 0 is left to the wide
     /// arithmetic: it would fit into a depth of 0 too, which stands for one that 64 bits cannot say.
     #[cold]

@@ -6,6 +6,7 @@ mod model;
 use model::buckets::{Fluid, Worker};
 use model::{Ask, Call, Driver, Gap, claims, exact};
 use proptest::prelude::*;
+use tidegate_core::token_bucket::Bucket;
 use tidegate_core::{
     LeakyBucket, Limit, LimitError, Operation, Rate, SKEW_MAX, Span, SteppedBucket, Timestamp,
     TokenBucket, Verdict,
@@ -53,6 +54,24 @@ proptest! {
     #[test]
     fn a_token_bucket_answers_as_its_model((rate, burst, calls) in numbers_and_calls()) {
         model::agrees(token(rate, burst), Fluid::token_bucket(rate, burst), &calls)?;
+    }
+
+    /// Whatever the state and the time, also those that no call leads to.
+    #[test]
+    fn the_plain_case_of_a_token_bucket_is_decided_as_any_other(
+        (rate, burst) in numbers(),
+        full_at_micros in prop_oneof![0..1_u64 << 40, 0..=1_u64 << 62],
+        full_at_fraction in prop_oneof![4 => Just(0), 1 => 0..1_u32 << 24],
+        in_debt in prop::bool::weighted(0.1),
+        used in prop_oneof![-5..2_000_000_i64, any::<i64>()],
+    ) {
+        let limit = TokenBucket::new(rate, burst).unwrap();
+        let bucket = Bucket { full_at_micros, full_at_fraction, in_debt };
+        let now = Timestamp::from_micros(full_at_micros.saturating_add_signed(used.saturating_neg()));
+        if let Some((decision, next)) = limit.decide_plain(bucket, now) {
+            let any = limit.decide(Some(bucket), now, Operation::Take { cost: 1 });
+            prop_assert_eq!((decision, Some(next)), any);
+        }
     }
 
     #[test]
@@ -310,4 +329,20 @@ fn a_stepped_bucket_admits_exactly_its_count_per_period_in_the_long_run() {
         driver.latest = driver.latest.plus(decision.retry_after().unwrap_or(Span::ZERO));
     }
     assert_eq!(admitted, 7 * 10_000);
+}
+
+#[test]
+fn takes_of_one_at_a_pace_of_whole_ticks_are_plain_until_the_bucket_is_full_again() {
+    let limit = TokenBucket::new(Rate::new(10, Span::SECOND).unwrap(), 3).unwrap();
+    let take = Operation::Take { cost: 1 };
+    let (first, state) = limit.decide(None, Timestamp::from_secs(1), take);
+    assert!(first.is_allowed());
+    let mut bucket = state.unwrap();
+    for allowed in [true, true, false, false] {
+        let (decision, next) = limit.decide_plain(bucket, Timestamp::from_secs(1)).unwrap();
+        assert_eq!(decision.is_allowed(), allowed);
+        assert_eq!(next == bucket, !allowed, "a denial changes nothing");
+        bucket = next;
+    }
+    assert_eq!(limit.decide_plain(bucket, Timestamp::from_secs(2)), None);
 }

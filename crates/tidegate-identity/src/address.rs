@@ -104,8 +104,27 @@ impl Addresses {
 
 /// Writes an address in its one canonical spelling (RFC 5952).
 pub(crate) fn write_address(address: IpAddr, out: &mut Vec<u8>) {
-    // Writing to a `Vec` cannot fail.
-    let _ = write!(out, "{address}");
+    match address {
+        IpAddr::V4(v4) => write_v4(v4, out),
+        // Writing to a `Vec` cannot fail.
+        IpAddr::V6(v6) => _ = write!(out, "{v6}"),
+    }
+}
+
+/// By hand: it is on the way of every request, and formatting takes ten times as long.
+fn write_v4(address: Ipv4Addr, out: &mut Vec<u8>) {
+    for (index, octet) in address.octets().into_iter().enumerate() {
+        if index > 0 {
+            out.push(b'.');
+        }
+        if octet >= 100 {
+            out.push(b'0' + octet / 100);
+        }
+        if octet >= 10 {
+            out.push(b'0' + octet / 10 % 10);
+        }
+        out.push(b'0' + octet % 10);
+    }
 }
 
 fn in_range(part: &str, value: u8, min: u8, max: u8) -> Result<(), IdentityError> {
@@ -119,6 +138,17 @@ fn in_range(part: &str, value: u8, min: u8, max: u8) -> Result<(), IdentityError
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_written_as_the_standard_library_writes_it() {
+        let octets = [0, 1, 9, 10, 99, 100, 101, 199, 200, 255];
+        for (a, b) in octets.into_iter().flat_map(|a| octets.map(|b| (a, b))) {
+            let address = Ipv4Addr::new(a, b, b, a);
+            let mut out = Vec::new();
+            write_address(address.into(), &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), address.to_string());
+        }
+    }
 
     fn text(config: &AddressConfig, address: &str) -> String {
         let addresses = Addresses::new(config).unwrap();

@@ -111,6 +111,12 @@ impl Entry {
         self.0 >> FORMAT_SHIFT & 0b111 < FORMAT_SPILLED
     }
 
+    /// Whether it is plain, in microseconds, and not in debt.
+    #[inline]
+    pub(crate) fn is_fine(self) -> bool {
+        self.0 & 0b111 << FORMAT_SHIFT == 0
+    }
+
     #[inline]
     pub(crate) fn is_spilled(self) -> bool {
         self.payload().format() == FORMAT_SPILLED

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use tidegate_core::{Decision, Key, Limit, Operation, Span, Timestamp};
+use tidegate_core::{Decision, Key, Limit, Operation, Span, Timestamp, TokenBucket};
 
 use crate::entry::{Entry, Inline};
 use crate::lines::Line;
@@ -169,18 +169,42 @@ impl Table {
         finish: impl Fn(Decision) -> R,
     ) -> R {
         debug_assert_eq!(probe, self.places.probe(key), "a key that another table has fetched");
-        let charge = &Charge { limit, key, operation };
-        match limit {
-            // The usual algorithm right here; each other may be behind a call.
-            Limit::TokenBucket(bucket) => {
-                if let Some((word, entry)) = self.places.find_in_first(probe)
-                    && let Some((decision, new)) = self.try_entry(bucket, entry, now, operation)
-                    && swap(word, entry, new)
-                {
-                    return finish(decision);
-                }
-                finish(self.decide_entry_slowly(bucket, probe, now, charge))
-            }
+        // So short that it stands in the caller's own loop, where the processor begins the next decision
+        // while it is at this one. Everything else is behind a call.
+        if let (Limit::TokenBucket(bucket), Operation::Take { cost: 1 }) = (limit, operation)
+            && let Some(decision) = self.take_plainly(bucket, probe, now)
+        {
+            return finish(decision);
+        }
+        self.decide_further(now, &Charge { limit, key, operation }, probe, finish)
+    }
+
+    /// Decides a take of 1 in the most ordinary case of all: from a bucket that is neither full nor in debt,
+    /// in its first line, with nobody else at it. `None` for all else, and then nothing was changed.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as the function that it stands in")]
+    fn take_plainly(&self, limit: &TokenBucket, probe: Probe, now: Timestamp) -> Option<Decision> {
+        let (word, entry) = self.places.find_in_first(probe)?;
+        if !entry.is_fine() {
+            return None;
+        }
+        let state = limit.unpack(entry.payload(), self.origin);
+        let (decision, next) = limit.decide_plain(state, now)?;
+        let new = Entry::new(entry.fingerprint(), limit.pack(next, self.origin)?);
+        swap(word, entry, new).then_some(decision)
+    }
+
+    /// As [`Table::decide_fetched`], for all limits and operations.
+    #[inline(never)]
+    fn decide_further<R>(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+        probe: Probe,
+        finish: impl Fn(Decision) -> R,
+    ) -> R {
+        match charge.limit {
+            Limit::TokenBucket(limit) => self.decide_entry(limit, probe, now, charge, finish),
             Limit::LeakyBucket(limit) => self.decide_entry(limit, probe, now, charge, finish),
             Limit::SteppedBucket(limit) => self.decide_entry(limit, probe, now, charge, finish),
             Limit::FixedWindow(limit) => self.decide_entry(limit, probe, now, charge, finish),
