@@ -181,8 +181,9 @@ impl Cluster {
     pub(crate) fn stats(&self) -> Stats {
         // ORDERING: a number for people.
         let redirects = self.0.redirects.load(Ordering::Relaxed);
-        let give_backs_failed = self.0.give_backs.failed();
-        Stats { redirects, give_backs_failed, ..self.0.routes.read().stats() }
+        let of_servers = self.0.routes.read().stats();
+        let give_backs_failed = of_servers.give_backs_failed + self.0.give_backs.failed();
+        Stats { redirects, give_backs_failed, ..of_servers }
     }
 
     /// Decides requests of which each is in one slot, by as many servers at once as they need.
@@ -428,13 +429,13 @@ impl Places for Cluster {
         &self,
         (slot, _): (u16, usize),
         part: &Part<()>,
+        end: Instant,
         settled: &mut Vec<Settled>,
     ) -> Result<(), StoreError> {
         let charges = part.charges();
         let request = Request { now: part.now, charges: &charges };
         let pending = vec![Pending { index: 0, slot, asking: None }];
-        let deadline = Instant::now() + self.0.config.deadline;
-        let outcome = self.follow(&[request], pending, deadline).await.pop();
+        let outcome = self.follow(&[request], pending, end).await.pop();
         let refused = (0, Err(StoreError::Refused.into()));
         let (at, decisions) = outcome.unwrap_or(refused).1.map_err(|failure| {
             if failure == Failure::Parted {
@@ -478,7 +479,7 @@ fn parse_redirect(text: &str) -> Option<Address> {
 }
 
 /// Waits for all of them, which go on at the same time.
-async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+pub(crate) async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut waiting: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
     let mut done: Vec<Option<F::Output>> = waiting.iter().map(|_| None).collect();
     poll_fn(|context| {

@@ -10,6 +10,7 @@ mod breaker;
 mod call;
 mod exchange;
 mod gate;
+mod orphan;
 mod outcome;
 mod queue;
 mod ticket;
@@ -34,6 +35,7 @@ pub(crate) use ticket::Reply;
 use breaker::End;
 use exchange::PIPELINE_MAX;
 use gate::Gate;
+use orphan::Orphan;
 use queue::{Full, Queue};
 use ticket::{Ticket, Waiting};
 
@@ -70,11 +72,20 @@ struct Core {
     coalesced: AtomicU64,
     timeouts: AtomicU64,
     busy: AtomicU64,
+    unreachable: AtomicU64,
+    broken: AtomicU64,
+    refused: AtomicU64,
     short_circuits: AtomicU64,
+    places_returned: AtomicU64,
+    give_backs_failed: AtomicU64,
 }
 
 /// The most calls that wait or are on their way. Those beyond fail at once.
 const IN_FLIGHT_MAX: usize = 16_384;
+
+/// A call that had less than this part of what a decision has, since others used up the rest, and was not
+/// answered, says nothing about the server.
+const HASTY_PART: u32 = 4;
 
 /// The most that a request is sent: once, and again where the calendar's windows were not those around
 /// its time.
@@ -98,7 +109,12 @@ impl Lane {
             coalesced: AtomicU64::new(0),
             timeouts: AtomicU64::new(0),
             busy: AtomicU64::new(0),
+            unreachable: AtomicU64::new(0),
+            broken: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             short_circuits: AtomicU64::new(0),
+            places_returned: AtomicU64::new(0),
+            give_backs_failed: AtomicU64::new(0),
         });
         Self { core, driver: OnceLock::new() }
     }
@@ -121,6 +137,9 @@ impl Lane {
             in_flight: core.queue.lock().in_flight() as u64,
             timeouts: read(&core.timeouts),
             busy: read(&core.busy),
+            unreachable: read(&core.unreachable),
+            broken: read(&core.broken),
+            refused: read(&core.refused),
             short_circuits: read(&core.short_circuits),
             breaker,
             breaker_openings,
@@ -128,7 +147,8 @@ impl Lane {
             script_loads: read(&core.script_loads),
             connections: core.link.connections(),
             redirects: 0,
-            give_backs_failed: 0,
+            places_returned: read(&core.places_returned),
+            give_backs_failed: read(&core.give_backs_failed),
         }
     }
 
@@ -151,7 +171,8 @@ impl Lane {
                 let calls = part.iter().map(|index| {
                     let request = &batch[*index];
                     let around = self.core.around(request.now);
-                    Call::decision(&self.core.config, request, around).asking(asking)
+                    let call = Call::decision(&self.core.config, request, around).asking(asking);
+                    (call, Orphan::of(Arc::downgrade(&self.core), request, asking))
                 });
                 let mut index = part.iter();
                 let each = |reply| {
@@ -180,7 +201,9 @@ impl Lane {
             for part in open.chunks(PIPELINE_MAX) {
                 let around = self.core.around(now);
                 let calls = part.iter().map(|index| {
-                    Call::lease(&self.core.config, &leases[*index], now, around).asking(asking)
+                    let lease = &leases[*index];
+                    let call = Call::lease(&self.core.config, lease, now, around);
+                    (call.asking(asking), None)
                 });
                 let mut index = part.iter();
                 let each = |reply| {
@@ -204,7 +227,7 @@ impl Lane {
         deadline: Instant,
     ) -> Result<Reply, Failure> {
         let mut reply = Err(Failure::Store(StoreError::NoAnswer));
-        let calls = [call.asking(asking)].into_iter();
+        let calls = [(call.asking(asking), None)].into_iter();
         self.run(calls, deadline, |answer| reply = answer).await;
         reply
     }
@@ -218,7 +241,10 @@ impl Lane {
     ) -> Result<(), Failure> {
         let mut result = Ok(());
         for part in keys.chunks(PIPELINE_MAX) {
-            let calls = part.iter().map(|key| Call::forget(&self.core.config, *key).asking(asking));
+            let calls = part.iter().map(|key| {
+                let call = Call::forget(&self.core.config, *key);
+                (call.asking(asking), None)
+            });
             let each = |reply: Result<Reply, Failure>| {
                 if let Err(failure) = reply {
                     result = Err(failure);
@@ -229,14 +255,22 @@ impl Lane {
         result
     }
 
-    /// Makes the calls, in this order, and hands each reply to `each`.
+    /// Makes the calls, in this order, and hands each reply to `each`. With each comes what is done with an
+    /// answer that nobody waits for any more.
     async fn run(
         &self,
-        calls: impl ExactSizeIterator<Item = Call>,
+        calls: impl ExactSizeIterator<Item = (Call, Option<Box<Orphan>>)>,
         deadline: Instant,
         mut each: impl FnMut(Result<Reply, Failure>),
     ) {
         let (core, count) = (&*self.core, calls.len());
+        let began = Instant::now();
+        if began >= deadline {
+            // Others used up the time, so it says nothing about this server.
+            // ORDERING: a number for people.
+            core.timeouts.fetch_add(count as u64, Ordering::Relaxed);
+            return (0..count).for_each(|_| each(Err(StoreError::Unreachable.into())));
+        }
         let Some(passage) = core.gate.enter() else {
             // ORDERING: a number for people.
             core.short_circuits.fetch_add(count as u64, Ordering::Relaxed);
@@ -250,16 +284,24 @@ impl Lane {
         self.driver
             .get_or_init(|| tokio::spawn(exchange::drive(Arc::clone(&self.core))).abort_handle());
         core.wake.notify_one();
-        let (began, mut end) = (Instant::now(), End::Answered);
+        let hasty = deadline - began < core.config.deadline / HASTY_PART;
+        let mut end = End::Answered;
         for waiting in waiting {
-            let answer = waiting.answer(deadline).await.unwrap_or_else(|missing| {
-                // ORDERING: a number for people.
-                core.timeouts.fetch_add(1, Ordering::Relaxed);
-                Err(missing.into())
-            });
-            if let Err(Failure::Store(_)) = answer {
-                end = End::Failed;
-            }
+            let answer = match waiting.answer(deadline).await {
+                Ok(answer) => {
+                    if let Err(Failure::Store(error)) = answer {
+                        end = End::Failed;
+                        core.count_failed(error);
+                    }
+                    answer
+                }
+                Err(missing) => {
+                    // ORDERING: a number for people.
+                    core.timeouts.fetch_add(1, Ordering::Relaxed);
+                    end = end.missing(hasty);
+                    Err(missing.into())
+                }
+            };
             each(answer);
         }
         if end == End::Answered && began.elapsed() > core.config.deadline {
@@ -279,11 +321,14 @@ impl Drop for Lane {
 
 impl Core {
     /// Puts calls into the queue: a single one together with those of others that are the same.
-    fn add(&self, calls: impl ExactSizeIterator<Item = Call>) -> Result<Vec<Waiting>, Full> {
+    fn add(
+        &self,
+        calls: impl ExactSizeIterator<Item = (Call, Option<Box<Orphan>>)>,
+    ) -> Result<Vec<Waiting>, Full> {
         let mut waiting = Vec::with_capacity(calls.len());
         let mut tickets = Vec::with_capacity(calls.len());
-        for call in calls {
-            let (one, ticket) = Ticket::issue();
+        for (call, orphan) in calls {
+            let (one, ticket) = Ticket::issue(orphan);
             waiting.push(one);
             tickets.push((call, ticket));
         }
@@ -316,6 +361,16 @@ impl Core {
                 None => self.wake.notified().await,
             }
         }
+    }
+
+    fn count_failed(&self, error: StoreError) {
+        let reason = match error {
+            StoreError::Unreachable => &self.unreachable,
+            StoreError::NoAnswer => &self.broken,
+            _ => &self.refused,
+        };
+        // ORDERING: a number for people.
+        reason.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What has passed since the lane began.

@@ -52,15 +52,23 @@
 //! is then in which window is not what the limit says. A **leaky bucket** gives each request its own place in
 //! a queue, and a **concurrency** limit its own lease, so those are not leased either.
 //!
+//! A **refund** of what a lease paid for is undone by the node while the store has not been told of it, and then it was
+//! never spent. Else the store gives it back by the time `s` at which it was spent, as it does for a charge that was made
+//! then; the charge of `r >= s` stays for at least as long as one that was made at `s` would have.
+//!
 //! A debit, a limit that is lowered and a store that lost its last writes can bring `used + O` above `N`. Then
-//! nothing more is granted, and what can still be spent beyond is at most what was leased at that moment.
+//! nothing more is granted, and what can still be spent beyond is at most what was leased at that moment. The
+//! same holds where the store's clock is set forward by more than the difference of [`TTL`] and [`SPENDABLE`]:
+//! leases expire there which their holders still spend.
 
 pub mod book;
 pub(crate) mod drive;
+mod stats;
 
 use tidegate_core::{Decision, Span};
 
 pub use book::{Book, Spend};
+pub use stats::LeaseStats;
 
 /// How long a lease lasts in the store after a request that extends it. While a node that died still
 /// holds one, others are refused, so it is well below a second.

@@ -22,6 +22,7 @@
 //! | --- | --- |
 //! | [`shared`] | [`Shared`]: groups of servers, policies where they fail, denials that are kept |
 //! | [`lease`], `lease/` | quota that a node reserves and spends by itself: the book, and what runs it |
+//! | [`deadline`] | by when a decision has to be there, whatever it is made of |
 //! | `split` | one request whose limits are kept in several places |
 //! | [`store`] | [`RedisStore`]: one deployment behind the seam of all stores |
 //! | `lane`, `lane/` | all that happens on one connection: script calls in pipelines, replies |
@@ -40,6 +41,7 @@
 
 mod cluster;
 pub mod config;
+pub mod deadline;
 mod key;
 mod lane;
 pub mod lease;
@@ -53,6 +55,7 @@ pub mod stats;
 pub mod store;
 
 pub use config::{ForeignState, RedisConfig, TimeSource};
+pub use deadline::Deadline;
 pub use link::ConnectError;
 pub use probe::{Probe, probe};
 pub use shared::{GroupStats, OpenError, Settled, Shared, SharedConfig, SharedStats};

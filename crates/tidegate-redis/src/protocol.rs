@@ -3,13 +3,13 @@
 //!
 //! ```text
 //! frame     flags 1 | margin in ms 4 | now 7 | repeats 2   flags: 1 now is given, 2 leave foreign state
-//! charge    kind 1 | operation 1 | numbers of the kind    see `charge`; the first one behind the frame
+//! charge    length 1 | kind 1 | operation 1 | numbers of the kind           see `charge`
 //! reply     0 | now 7 | keys that were reset, by bit 2 | answers      see `answer`
 //!           1 | now 7                                     the calendar's windows are not around now
 //!           2 | now 7 | charge 1                          its state is foreign, and was left
 //! ```
 //!
-//! A call decides so many equal requests as its frame repeats, each after the other and all at one
+//! The frame and all charges behind it are one argument. A call decides so many equal requests as its frame repeats, each after the other and all at one
 //! instant. The reply has the answers of one round after those of the other; the last round stands for
 //! all that follow it.
 

@@ -3,6 +3,7 @@
 /// The whole of it. Its head says how numbers are kept exact.
 pub(crate) const SOURCE: &str = concat!(
     include_str!("script/head.lua"),
+    include_str!("script/plain.lua"),
     include_str!("script/lease_before.lua"),
     include_str!("script/bucket.lua"),
     include_str!("script/windows.lua"),

@@ -9,6 +9,7 @@
 //! | `places` | the places of a node, for requests that are in several |
 //! | `policy` | what follows where a store could not decide: the one place that knows |
 //! | `denials` | denials that still hold |
+//! | `returning` | what is given back, whether somebody waits for it or not |
 //! | `pulse` | what nodes tell each other |
 
 mod config;
@@ -20,11 +21,13 @@ mod node;
 mod places;
 mod policy;
 mod pulse;
+mod returning;
 mod stats;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tidegate_core::{Consistency, Key, Limit, OnStoreFailure, Terms, Timestamp};
 use tidegate_store::{Charge, Request, Store, StoreError, Table, TableError};
@@ -34,6 +37,7 @@ pub use config::{OpenError, SharedConfig};
 pub use stats::{GroupStats, SharedStats};
 pub use tidegate_store::Settled;
 
+use crate::deadline::Deadline;
 use crate::lease::drive;
 use crate::split::GiveBacks;
 use crate::{RedisConfig, RedisStore};
@@ -61,7 +65,7 @@ impl Shared {
         let id = NodeId(RandomState::new().build_hasher().finish());
         let mut groups = Vec::with_capacity(config.groups.len());
         for (number, (group, _)) in config.groups.iter().enumerate() {
-            groups.push(open(number, group, id, config.store_required).await?);
+            groups.push(open(number, group, id, &config).await?);
         }
         let weights: Vec<u16> = config.groups.iter().map(|(_, weight)| *weight).collect();
         let node = Arc::new(Node {
@@ -100,11 +104,25 @@ impl Shared {
         terms: &[Terms],
         settled: &mut Vec<Settled>,
     ) -> Result<(), StoreError> {
+        self.decide_by(&Deadline::default(), request, terms, settled).await
+    }
+
+    /// The same for a part of a decision, which has what is left of its time. Where that is nothing, the
+    /// policy of each limit decides, and no server is asked.
+    #[inline]
+    pub async fn decide_by(
+        &self,
+        deadline: &Deadline,
+        request: &Request<'_>,
+        terms: &[Terms],
+        settled: &mut Vec<Settled>,
+    ) -> Result<(), StoreError> {
         debug_assert_eq!(request.charges.len(), terms.len());
-        match self.node.decide_at_hand(request, terms, settled) {
-            Some(decided) => decided,
-            None => self.node.decide_by_asking(request, terms, settled).await,
+        if let Some(decided) = self.node.decide_at_hand(request, terms, settled) {
+            return decided;
         }
+        let end = deadline.end(self.node.deadline());
+        self.node.decide_by_asking(request, terms, end, settled).await
     }
 
     /// Forgets the keys: each has all of its quota again, on every node within a second, except for what
@@ -143,16 +161,33 @@ impl Shared {
         result
     }
 
-    /// An instant of this node's clock, as an instant of the clock that decides `key`, and rather too
+    /// What [`Shared::told_time`] of any node gave, as an instant of the clock that decides `key`, and rather too
     /// early than too late: for charges whose instant was told to somebody else in the meantime.
-    pub fn place_time(&self, key: Key, terms: Terms, at: Timestamp) -> Timestamp {
+    pub fn place_time(&self, key: Key, terms: Terms, told: Timestamp) -> Timestamp {
+        let first = &self.node.groups[0];
         match terms.consistency {
-            Consistency::Local => at,
-            Consistency::Strict | Consistency::Leased => {
-                let group = self.node.group_of(key, terms);
-                self.node.groups[usize::from(group)].time_of(at)
-            }
+            Consistency::Local => first.earliest_of(told),
+            Consistency::Strict | Consistency::Leased => match self.node.group_of(key, terms) {
+                0 => told,
+                group => self.node.groups[usize::from(group)].time_of(self.own_time(told)),
+            },
         }
+    }
+
+    /// How long a decision may take that has to ask: that of the group with the longest deadline.
+    pub fn deadline(&self) -> Duration {
+        self.node.deadline()
+    }
+
+    /// An instant of this node's clock as one that all nodes understand, whatever their clocks show: one of the
+    /// first group's.
+    pub fn told_time(&self, at: Timestamp) -> Timestamp {
+        self.node.groups[0].time_of(at)
+    }
+
+    /// What [`Shared::told_time`] of any node made this of, as an instant of this node's clock.
+    pub fn own_time(&self, told: Timestamp) -> Timestamp {
+        self.node.groups[0].own_time_of(told)
     }
 
     /// Gives back what a limit took of this node's own share, while its store could not answer: what was
@@ -183,15 +218,18 @@ impl Shared {
             is_well: group.is_well(),
             nodes: group.nodes(),
             fallbacks: group.fallbacks(),
+            give_backs_kept: group.kept.count() as u64,
             store: group.store.stats(),
+            leases: group.leases.book().stats(),
         };
         let groups: Vec<GroupStats> = self.node.groups.iter().map(group).collect();
         let within: u64 = groups.iter().map(|group| group.store.give_backs_failed).sum();
+        let lost: u64 = self.node.groups.iter().map(|group| group.kept.lost()).sum();
         SharedStats {
             groups,
             // ORDERING: a number for people.
             cached_denials: self.node.cached_denials.load(Ordering::Relaxed),
-            give_backs_failed: self.node.give_backs.failed() + within,
+            give_backs_failed: self.node.give_backs.failed() + within + lost,
         }
     }
 
@@ -213,6 +251,7 @@ impl Shared {
         }
         self.beats.iter().for_each(AbortHandle::abort);
         for group in &self.node.groups {
+            self.node.send_kept(group).await;
             group.leave(self.node.id).await;
         }
     }
@@ -228,18 +267,19 @@ async fn open(
     number: usize,
     config: &RedisConfig,
     node: NodeId,
-    required: bool,
+    shared: &SharedConfig,
 ) -> Result<Group, OpenError> {
+    let group = |store, is_well| Group::new(store, config, node, is_well, shared.nodes);
     match RedisStore::connect(config.clone()).await {
-        Ok(store) => Ok(Group::new(store, config, node, true)),
-        Err(error) if required => Err(OpenError::Group { group: number, error }),
+        Ok(store) => Ok(group(store, true)),
+        Err(error) if shared.store_required => Err(OpenError::Group { group: number, error }),
         Err(error) => {
             tracing::warn!(
                 group = number,
                 %error,
                 "the group cannot be used yet: its limits are decided by their policies"
             );
-            Ok(Group::new(RedisStore::open(config.clone()), config, node, false))
+            Ok(group(RedisStore::open(config.clone()), false))
         }
     }
 }

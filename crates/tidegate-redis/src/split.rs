@@ -35,8 +35,12 @@ use flight::{Flight, Landed, Returns, land};
 /// The most give-backs that go on at once after those who asked are gone.
 const DETACHED_MAX: usize = 4_096;
 
-/// How long such a one may take. Places have deadlines of their own, which are far shorter.
+/// How long such a one may take.
 const DETACHED_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a place has to take something back. It is more than a decision has: nobody waits for it beyond the
+/// decision's own end, and what is not given back is missing.
+pub(crate) const GIVE_BACK_WITHIN: Duration = Duration::from_secs(1);
 
 /// Where the parts of requests are decided. It is a handle: all clones are the same places.
 pub(crate) trait Places: Clone + Send + Sync + 'static {
@@ -45,13 +49,14 @@ pub(crate) trait Places: Clone + Send + Sync + 'static {
     /// What else a place has to know of a charge.
     type Tag: Copy + Send + Sync + 'static;
 
-    /// Decides a part of a request where it belongs, all or nothing, within a deadline of its own, and
-    /// appends what each limit says. An error that says so may have changed state; a place that took
+    /// Decides a part of a request where it belongs, all or nothing, by the `end`, and appends what each
+    /// limit says. An error that says so may have changed state; a place that took
     /// something gives an answer.
     fn decide(
         &self,
         place: Self::Place,
         part: &Part<Self::Tag>,
+        end: Instant,
         settled: &mut Vec<Settled>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
@@ -155,9 +160,9 @@ impl<P: Places> Split<P> {
         Self { places: places.clone(), flights, charges, changed: false }
     }
 
-    /// Decides, and appends what each limit says to `settled`, in the order of the request. Until the
-    /// `deadline` it waits for what has to be given back, so that the next request finds it there; after
-    /// that it is given back all the same.
+    /// Decides by the `deadline`, whatever it takes, and appends what each limit says to `settled`, in the
+    /// order of the request. Until then it waits for what has to be given back, so that the next request
+    /// finds it there; after that it is given back all the same.
     ///
     /// An error says that some place could not decide. What was taken elsewhere is given back then; other
     /// operations than takes went through wherever they could, in which case the error is one that may
@@ -168,17 +173,17 @@ impl<P: Places> Split<P> {
         settled: &mut Vec<Settled>,
     ) -> Result<(), StoreError> {
         let mut answers = vec![None; self.charges];
-        self.launch(P::is_at_hand);
+        self.launch(deadline, P::is_at_hand);
         land(&mut self.flights).await;
         if self.flights.iter().any(Flight::is_refused) {
             self.flights.iter_mut().for_each(Flight::only_look);
         }
-        self.launch(|_, _| true);
+        self.launch(deadline, |_, _| true);
         land(&mut self.flights).await;
         let landed = self.landed();
         if self.conclude(&landed, true, deadline, &mut answers).await? {
             self.flights = landed.into_iter().filter_map(Landed::taking_again).collect();
-            self.fly_in_order().await;
+            self.fly_in_order(deadline).await;
             let landed = self.landed();
             self.conclude(&landed, false, deadline, &mut answers).await?;
         }
@@ -189,15 +194,15 @@ impl<P: Places> Split<P> {
 
     /// Sends the parts off one after the other, in the order of their places. After a refusal the
     /// rest only looks.
-    async fn fly_in_order(&mut self) {
+    async fn fly_in_order(&mut self, deadline: Instant) {
         self.flights.sort_by_key(Flight::place);
         for index in 0..self.flights.len() {
             let place = self.flights[index].place();
-            self.launch(|_, at| Some(at) == place);
+            self.launch(deadline, |_, at| Some(at) == place);
             land(&mut self.flights).await;
             if self.flights[index].is_refused() {
                 self.flights.iter_mut().for_each(Flight::only_look);
-                self.launch(|_, _| true);
+                self.launch(deadline, |_, _| true);
                 return land(&mut self.flights).await;
             }
         }
@@ -238,16 +243,16 @@ impl<P: Places> Split<P> {
         // Not before: by now those who came at the same moment have given back as well.
         let mut looks: Vec<_> = landed.iter().filter_map(Landed::looking_again).collect();
         for look in &mut looks {
-            look.launch_if(&self.places, |_| true);
+            look.launch_if(&self.places, deadline, |_| true);
         }
         let looked = timeout_at(deadline, land(&mut looks)).await.is_ok();
         Ok(looked && looks.iter().all(Flight::is_allowed))
     }
 
     /// Sends the waiting parts of some places off.
-    fn launch(&mut self, chosen: impl Fn(&P, P::Place) -> bool) {
+    fn launch(&mut self, deadline: Instant, chosen: impl Fn(&P, P::Place) -> bool) {
         for flight in &mut self.flights {
-            flight.launch_if(&self.places, |place| chosen(&self.places, place));
+            flight.launch_if(&self.places, deadline, |place| chosen(&self.places, place));
         }
     }
 }
@@ -271,7 +276,11 @@ impl<P: Places> Drop for Split<P> {
 }
 
 /// Runs what is left of a request after whoever asked is gone, as far as there is room.
-fn detach<P: Places>(places: &P, at_stake: usize, rest: impl Future<Output = ()> + Send + 'static) {
+pub(crate) fn detach<P: Places>(
+    places: &P,
+    at_stake: usize,
+    rest: impl Future<Output = ()> + Send + 'static,
+) {
     let give_backs = Arc::clone(places.give_backs());
     let Ok(runtime) = tokio::runtime::Handle::try_current() else {
         return give_backs.count_failed(at_stake);

@@ -17,6 +17,12 @@ pub struct Stats {
     pub timeouts: u64,
     /// Calls that failed at once, because too many were on their way.
     pub busy: u64,
+    /// Calls that could not be sent, because there was no connection to be had.
+    pub unreachable: u64,
+    /// Calls whose connection broke, or was given up, before they were answered.
+    pub broken: u64,
+    /// Calls that the server answered with an error of its own, as one does that may not write.
+    pub refused: u64,
     /// Calls that failed at once, because the breaker was open.
     pub short_circuits: u64,
     /// Whether calls are let through; where there are several servers, that of the worst.
@@ -31,7 +37,11 @@ pub struct Stats {
     pub connections: u64,
     /// Calls that one server of a cluster sent on to another.
     pub redirects: u64,
-    /// Charges in several slots of a cluster that could not be given back, or not for certain.
+    /// Places under concurrency limits that were given back because whoever asked for them had gone or been
+    /// answered by others.
+    pub places_returned: u64,
+    /// Charges in several slots of a cluster, and places that nobody waited for any more, that could not be
+    /// given back, or not for certain.
     pub give_backs_failed: u64,
 }
 
@@ -46,6 +56,9 @@ impl Stats {
             in_flight: self.in_flight + other.in_flight,
             timeouts: self.timeouts + other.timeouts,
             busy: self.busy + other.busy,
+            unreachable: self.unreachable + other.unreachable,
+            broken: self.broken + other.broken,
+            refused: self.refused + other.refused,
             short_circuits: self.short_circuits + other.short_circuits,
             breaker: self.breaker.max(other.breaker),
             breaker_openings: self.breaker_openings + other.breaker_openings,
@@ -53,6 +66,7 @@ impl Stats {
             script_loads: self.script_loads + other.script_loads,
             connections: self.connections + other.connections,
             redirects: self.redirects + other.redirects,
+            places_returned: self.places_returned + other.places_returned,
             give_backs_failed: self.give_backs_failed + other.give_backs_failed,
         }
     }

@@ -1,6 +1,6 @@
 //! The store: one deployment of Redis or Valkey, behind the seam of all stores.
 //!
-//! It knows which lane a request goes to, and the deadline, which holds for a whole call. What happens
+//! It knows which lane a request goes to, and the deadline of a call whose caller has none. What happens
 //! on a connection is the lane's business, and policy that of whoever asks.
 
 use std::sync::Arc;
@@ -78,9 +78,9 @@ impl RedisStore {
     pub(crate) async fn settle(
         &self,
         request: &Request<'_>,
+        deadline: Instant,
         settled: &mut Vec<Settled>,
     ) -> Result<(), StoreError> {
-        let deadline = self.deadline();
         match &self.servers {
             Servers::One(lane) => {
                 let outcomes = lane.decide(std::slice::from_ref(request), false, deadline).await;

@@ -15,9 +15,9 @@ use tidegate_core::{
     Timestamp, TokenBucket,
 };
 use tidegate_redis::lease::book::Call;
-use tidegate_redis::lease::{Ask, Holder, Intent};
+use tidegate_redis::lease::{Ask, HOLDERS_MAX, Holder, Intent};
 use tidegate_redis::{RedisStore, Shared, TimeSource};
-use tidegate_store::{Charge, Request, Settled, Source};
+use tidegate_store::{Answers, Charge, Request, Settled, Source, Store};
 use tokio::time::Instant;
 
 const ROUNDS: usize = 12;
@@ -262,6 +262,113 @@ fn a_reset_gives_all_back_that_this_node_holds() {
             assert!(began.elapsed() < PATIENCE, "{looked:?}");
         }
     });
+}
+
+#[test]
+fn limits_that_are_not_hot_are_decided_by_one_script_all_or_nothing() {
+    let server = Server::start(Kind::Redis);
+    let limit = |count| Limit::from(FixedWindow::new(count, Windows::Clock(Span::DAY)).unwrap());
+    let (wide, narrow) = (limit(100), limit(1));
+    block_on(async {
+        let nodes = nodes(&server, 1).await;
+        let keys = [fresh_key(), fresh_key(), fresh_key()];
+        let take = Operation::Take { cost: 1 };
+        let charges = [(&wide, keys[0]), (&wide, keys[1]), (&narrow, keys[2])];
+        let charges = charges.map(|(limit, key)| Charge { limit, key, operation: take });
+        let leased = [terms(Consistency::Leased); 3];
+        let calls = || nodes[0].stats().groups[0].store.script_calls;
+        for (round, passes) in [(0, true), (1, false)] {
+            let (before, mut settled) = (calls(), Vec::new());
+            let request = Request { now: now(), charges: &charges };
+            nodes[0].decide(&request, &leased, &mut settled).await.unwrap();
+            assert_eq!(calls() - before, 1, "round {round}");
+            assert_eq!(settled.iter().all(|one| one.decision.is_allowed()), passes);
+        }
+        for key in &keys[..2] {
+            let look = Operation::Peek { cost: 1 };
+            let looked = ask(&nodes[0], &wide, *key, look, Consistency::Leased).await;
+            assert_eq!(looked.decision.remaining, 99, "the refused request took nothing");
+        }
+    });
+}
+
+#[test]
+fn a_look_counts_what_this_node_has_at_hand() {
+    let server = Server::start(Kind::Redis);
+    let limit = Limit::from(FixedWindow::new(1_000, Windows::Clock(Span::DAY)).unwrap());
+    block_on(async {
+        let nodes = nodes(&server, 2).await;
+        let (key, mut taken, mut seen) = (fresh_key(), 0, 0);
+        while taken < 900 {
+            let settled = take(&nodes[0], &limit, key, Consistency::Leased).await;
+            assert!(settled.decision.is_allowed());
+            taken += 1;
+            let at_hand = || nodes[0].stats().groups[0].leases.at_hand;
+            let (before, left) = (at_hand(), 1_000 - taken);
+            // As much as there is would be allowed, and not one more.
+            let all = Operation::Peek { cost: left };
+            let fits = ask(&nodes[0], &limit, key, all, Consistency::Leased).await.decision;
+            let more = Operation::Peek { cost: left + 1 };
+            let over = ask(&nodes[0], &limit, key, more, Consistency::Leased).await.decision;
+            if at_hand() != before {
+                // Something was given back or granted in between.
+                continue;
+            }
+            assert!(!over.is_allowed() && over.remaining <= left, "{left}: {over:?}");
+            if fits.remaining == left {
+                assert!(fits.is_allowed(), "{before} are at hand: {fits:?}");
+                let other = ask(&nodes[1], &limit, key, all, Consistency::Leased).await.decision;
+                // What a node holds is not another's. With a request on its way it can be anybody's.
+                seen += u64::from(before > 0 && other.remaining < left);
+            }
+        }
+        assert!(seen > 100, "{seen} looks at something at hand");
+    });
+}
+
+/// Many equal takes of a key with as many leases as it can have are one call of the script.
+#[test]
+fn no_call_of_the_script_keeps_the_server_for_long_however_many_leases_there_are() {
+    let server = Server::start(Kind::Redis);
+    let limit = Limit::from(FixedWindow::new(1 << 20, Windows::Clock(Span::DAY)).unwrap());
+    let longest = block_on(async {
+        let store = RedisStore::connect(server.config().deadline(PATIENCE)).await.unwrap();
+        let mut shortest = u64::MAX;
+        for _ in 0..8 {
+            let key = fresh_key();
+            let call = |epoch| {
+                let (holder, intent) = (Holder { node: 9, epoch }, Intent::Open);
+                let need = 5;
+                let ask = Ask { holder, sequence: 1, intent, spent: 0, need, waiting: 5, want: 5 };
+                Call { key, limit: limit.clone(), ask }
+            };
+            let calls: Vec<Call> = (0..HOLDERS_MAX as u32).map(call).collect();
+            let told = store.lease(&calls, now(), PATIENCE).await;
+            assert!(told.iter().all(|told| told.as_ref().is_ok_and(|told| told.granted == 5)));
+            let mut client = server.client();
+            let config = |name: &str, value: u64| {
+                redis::cmd("CONFIG").arg("SET").arg(name).arg(value).to_owned()
+            };
+            let _: () = config("slowlog-log-slower-than", 0).query(&mut client).unwrap();
+            let _: () = redis::cmd("SLOWLOG").arg("RESET").query(&mut client).unwrap();
+            let operation = Operation::Take { cost: 1 };
+            let charges = [Charge { limit: &limit, key, operation }];
+            let batch = vec![Request { now: now(), charges: &charges }; 600];
+            let mut answers = Answers::new();
+            store.decide(&batch, &mut answers).await;
+            assert!(answers.iter().all(|answer| answer.is_ok_and(|one| one[0].is_allowed())));
+            let log: Vec<Vec<redis::Value>> =
+                redis::cmd("SLOWLOG").arg("GET").arg(-1).query(&mut client).unwrap();
+            let took = log.iter().filter_map(|entry| match entry[2] {
+                redis::Value::Int(micros) => u64::try_from(micros).ok(),
+                _ => None,
+            });
+            shortest = shortest.min(took.max().unwrap());
+        }
+        shortest
+    });
+    println!("the longest call took {longest} us");
+    assert!(longest < 5_000, "{longest} us");
 }
 
 async fn nodes(server: &Server, count: usize) -> Vec<Arc<Shared>> {

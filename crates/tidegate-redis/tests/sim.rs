@@ -9,9 +9,10 @@ mod leasing;
 mod simulation;
 
 use leasing::model::Fault;
+use simulation::history::{History, What};
 use simulation::oracle;
 use simulation::plan::{Mistake, Network, Plan};
-use simulation::world::{self, History};
+use simulation::world;
 use tidegate_core::fixed_window::Windows;
 use tidegate_core::{
     FixedWindow, Limit, Rate, SlidingLog, SlidingSlots, SlidingWindow, Span, SteppedBucket,
@@ -27,11 +28,14 @@ fn no_world_admits_more_than_its_limit_allows() {
         println!("{plan:#?}");
         let history = world::run(&plan);
         println!("{:?}", (&history.calls, &history.strict, &history.by_node, history.refused));
-        println!("{:?}", (&history.failovers, history.reloaded, history.unanswered));
+        for fact in history.facts.iter().filter(|fact| !matches!(fact.what, What::Admitted(_))) {
+            println!("{fact:?}");
+        }
         assert_eq!(broken(&plan, &history), None);
         return;
     }
     let (mut admitted, mut refused, mut unanswered, mut calls, mut strict) = (0, 0, 0, 0, 0);
+    let (mut undone, mut refunded, mut lost, mut resets, mut set_back) = (0, 0, 0, 0, 0);
     let seeds = number("TIDEGATE_SIM_SEEDS").unwrap_or(SEEDS);
     for seed in 0..seeds {
         let plan = Plan::draw(seed);
@@ -39,7 +43,14 @@ fn no_world_admits_more_than_its_limit_allows() {
         if let Some(what) = broken(&plan, &history) {
             panic!("{what}\nTIDEGATE_SIM_SEED={seed} shows it\n{plan:#?}");
         }
-        admitted += history.admitted.len();
+        admitted += history.admitted();
+        undone += history.undone;
+        refunded += history.refunded;
+        for fact in &history.facts {
+            lost += u64::from(matches!(fact.what, What::Lost(_)));
+            resets += u64::from(matches!(fact.what, What::Reset));
+            set_back += u64::from(matches!(fact.what, What::SetBack(_)));
+        }
         refused += history.refused;
         unanswered += history.unanswered;
         calls += history.calls.iter().sum::<u64>();
@@ -47,7 +58,8 @@ fn no_world_admits_more_than_its_limit_allows() {
     }
     println!(
         "{seeds} worlds: {admitted} admitted, {refused} refused, {unanswered} unanswered; \
-         {calls} requests for leases, {strict} strict"
+         {calls} requests for leases, {strict} strict; {undone} undone by nodes, {refunded} refunded by \
+         the store; {lost} losses, {resets} resets, {set_back} clocks set back"
     );
 }
 
@@ -58,6 +70,9 @@ fn broken(plan: &Plan, history: &History) -> Option<String> {
     }
     if let Some(what) = &history.starved {
         return Some(format!("starved: {what}"));
+    }
+    if let Some(what) = &history.mistold {
+        return Some(format!("a look lied: {what}"));
     }
     if history.occupied_at_end + history.at_hand_at_end > 0 {
         let (leased, held) = (history.occupied_at_end, history.at_hand_at_end);
@@ -84,6 +99,11 @@ fn calm(limit: impl Into<Limit>, demand: &[u64], length: u64) -> Plan {
         cuts: 0,
         bursts: false,
         failovers: 0,
+        clock_steps: 0,
+        resets: 0,
+        refunds: 0,
+        direct: 0,
+        peeks: 0,
         drift: 0,
         fault: None,
         mistake: None,
@@ -164,6 +184,51 @@ fn what_is_not_used_comes_back_to_the_last_unit() {
     }
 }
 
+#[test]
+fn no_node_starves_while_others_hold_what_they_do_not_use() {
+    let (second, limit) = (Span::SECOND, rate(500, Span::SECOND));
+    let limits: [Limit; 4] = [
+        TokenBucket::new(limit, 500).unwrap().into(),
+        FixedWindow::new(500, Windows::Clock(second)).unwrap().into(),
+        SlidingWindow::new(limit).unwrap().into(),
+        SlidingLog::new(limit).unwrap().into(),
+    ];
+    for limit in limits {
+        for demand in [&[2_000, 50, 50][..], &[2_000, 2_000, 20], &[600; 6]] {
+            let plan = calm(limit.clone(), demand, 10_000_000);
+            let history = world::run(&plan);
+            assert_eq!(broken(&plan, &history), None);
+            println!("{}: {:?} of {demand:?}", plan.limit.name(), history.by_node);
+            // Scarce quota goes to who asks, and everybody has some of it.
+            for (admitted, demand) in history.by_node.iter().zip(demand) {
+                let share = (500 / plan.nodes as u64).min(*demand) * 10;
+                assert!(*admitted * 10 >= share, "{admitted} of {share}: {:?}", history.by_node);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_node_that_hoards_is_found_to_starve_the_others() {
+    let hour = FixedWindow::new(2_000, Windows::Clock(Span::HOUR)).unwrap();
+    let calm = calm(hour, &[100, 100], 6_000_000);
+    assert_eq!(broken(&calm, &world::run(&calm)), None);
+    let greedy = Plan { fault: Some(Fault::GrantsAll), mistake: Some(Mistake::Hoards), ..calm };
+    let starved = world::run(&greedy).starved;
+    assert!(starved.is_some(), "nobody is found to starve");
+}
+
+#[test]
+fn a_clock_that_is_set_back_makes_no_lease_last_longer() {
+    let found = (0..300).find(|seed| {
+        let plan = Plan { clock_steps: 30, crashes: 30, ..Plan::draw(*seed) };
+        let history = world::run(&Plan { fault: Some(Fault::TrustsTheClock), ..plan.clone() });
+        assert_eq!(broken(&plan, &world::run(&plan)), None, "{plan:#?}");
+        broken(&plan, &history).is_some()
+    });
+    assert!(found.is_some(), "leases that last as long as a clock was set back are not found");
+}
+
 /// Each mistake, made on purpose, breaks a claim in one of these worlds.
 #[test]
 fn mutations_are_found() {
@@ -177,11 +242,19 @@ fn mutations_are_found() {
         (None, Some(Mistake::AcceptsStale)),
         (None, Some(Mistake::SpendsTheReturned)),
         (None, Some(Mistake::SlowClock)),
+        (Some(Fault::ResetsLeases), None),
+        (Some(Fault::RefundsTwice), None),
+        (None, Some(Mistake::UndoesStrictTakes)),
+        (None, Some(Mistake::UndoesTheTold)),
+        (None, Some(Mistake::RefundsTheUndone)),
     ];
     for (fault, mistake) in mutations {
         let found = (0..1_000).find(|seed| {
             let rough = Plan { fault, mistake, ..Plan::draw(*seed).rough() };
-            let mut plans = [rough.clone(), rough.hasty()].into_iter();
+            let hasty = rough.clone().hasty();
+            let wavering = [rough.clone().wavering(), hasty.clone().wavering()];
+            let reset = Plan { resets: 60, ..hasty.clone() };
+            let mut plans = [rough, hasty, reset].into_iter().chain(wavering);
             plans.any(|plan| oracle::overrun(&plan, &world::run(&plan)).is_some())
         });
         println!("{fault:?}, {mistake:?}: found in world {found:?}");

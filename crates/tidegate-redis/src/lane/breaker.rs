@@ -84,6 +84,16 @@ pub(super) enum End {
     Unknown,
 }
 
+impl End {
+    /// The same with an answer that did not come by the deadline, to a call that had time enough or not.
+    pub(super) fn missing(self, hasty: bool) -> Self {
+        match self {
+            Self::Answered | Self::Unknown if hasty => Self::Unknown,
+            Self::Answered | Self::Failed | Self::Late | Self::Unknown => Self::Failed,
+        }
+    }
+}
+
 /// That it has opened or closed, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {

@@ -1,6 +1,8 @@
 //! What is sent to a server, written down so that two calls can be told to be the same: those that are
 //! can be decided together.
 
+use std::hash::{BuildHasher, Hash, Hasher};
+
 use redis::Cmd;
 use tidegate_core::{Key, Timestamp};
 use tidegate_store::Request;
@@ -11,7 +13,7 @@ use crate::lease::book;
 use crate::protocol;
 
 /// A call of the script, or a command of the server itself.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub(crate) struct Call {
     /// How many of the arguments are keys, where it is the script that is called.
     script_keys: Option<usize>,
@@ -19,6 +21,24 @@ pub(crate) struct Call {
     asking: bool,
     /// The arguments, each behind its length.
     arguments: Vec<u8>,
+    /// A hash of the arguments, once they are complete: several tables are asked for a call.
+    digest: u64,
+}
+
+impl PartialEq for Call {
+    fn eq(&self, other: &Self) -> bool {
+        self.script_keys == other.script_keys
+            && self.asking == other.asking
+            && self.arguments == other.arguments
+    }
+}
+
+impl Eq for Call {}
+
+impl Hash for Call {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.digest);
+    }
 }
 
 /// Rare enough to be sent whole.
@@ -34,21 +54,13 @@ impl Call {
         for charge in request.charges {
             call.add(|out| write_name(&config.prefix, charge.key, out));
         }
-        let frame = |out: &mut Vec<u8>| {
-            protocol::write_frame(config.time, config.foreign_state, request.now, out);
-        };
         let hopeless = request.charges.len() > 1 && protocol::is_hopeless(request);
-        for (index, charge) in request.charges.iter().enumerate() {
-            call.add(|out| {
-                if index == 0 {
-                    frame(out);
-                }
+        call.add(|out| {
+            protocol::write_frame(config.time, config.foreign_state, request.now, out);
+            for charge in request.charges {
                 protocol::write_charge(charge, hopeless, around, out);
-            });
-        }
-        if request.charges.is_empty() {
-            call.add(frame);
-        }
+            }
+        });
         call
     }
 
@@ -81,7 +93,7 @@ impl Call {
 
     /// The command that runs another script than ours.
     pub(crate) fn eval(script: &str, keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> Self {
-        let mut call = Self { script_keys: None, asking: false, arguments: Vec::new() };
+        let mut call = Self { script_keys: None, asking: false, arguments: Vec::new(), digest: 0 };
         call.add(|out| out.extend(b"EVAL"));
         call.add(|out| out.extend(script.as_bytes()));
         call.add(|out| out.extend(keys.len().to_string().as_bytes()));
@@ -94,7 +106,7 @@ impl Call {
     /// A call of the script, with so many keys for its first arguments.
     pub(crate) fn script(keys: usize) -> Self {
         let arguments = Vec::with_capacity(128 * keys.max(1));
-        Self { script_keys: Some(keys), asking: false, arguments }
+        Self { script_keys: Some(keys), asking: false, arguments, digest: 0 }
     }
 
     /// The same, with or without the server being told first that the keys are moving there.
@@ -113,6 +125,12 @@ impl Call {
         write(&mut self.arguments);
         let length = self.arguments.len() - start - LENGTH_BYTES;
         self.arguments[start..start + LENGTH_BYTES].copy_from_slice(&(length as u32).to_be_bytes());
+    }
+
+    /// The same, ready to be found among others that this hasher has seen.
+    pub(super) fn digested(mut self, by: &impl BuildHasher) -> Self {
+        self.digest = by.hash_one(&self.arguments);
+        self
     }
 
     /// Whether it is the script that is called.

@@ -10,6 +10,7 @@ use tidegate_store::StoreError;
 use tokio::time::{Instant, timeout_at};
 
 use super::Failure;
+use super::orphan::Orphan;
 
 /// The reply to a call.
 #[derive(Clone, Debug)]
@@ -22,7 +23,11 @@ pub(crate) struct Reply {
 
 /// The waiting place of one call, which it shares with whoever answers.
 #[derive(Debug)]
-pub(super) struct Ticket(Mutex<State>);
+pub(super) struct Ticket {
+    state: Mutex<State>,
+    /// What is done with an answer that nobody waits for any more.
+    orphan: Option<Box<Orphan>>,
+}
 
 #[derive(Debug)]
 enum State {
@@ -36,14 +41,19 @@ enum State {
 
 impl Ticket {
     /// A place to wait, for who asks, and the same for who answers.
-    pub(super) fn issue() -> (Waiting, Arc<Self>) {
-        let ticket = Arc::new(Self(Mutex::new(State::Queued(None))));
+    pub(super) fn issue(orphan: Option<Box<Orphan>>) -> (Waiting, Arc<Self>) {
+        let ticket = Arc::new(Self { state: Mutex::new(State::Queued(None)), orphan });
         (Waiting(Arc::clone(&ticket)), ticket)
+    }
+
+    /// One for a call that is sent though nobody waits for the answer.
+    pub(super) fn of_nobody() -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(State::Queued(None)), orphan: None })
     }
 
     /// Says that the call is about to be sent; `false` where nobody waits for it any more.
     pub(super) fn send(&self) -> bool {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         match &mut *state {
             State::Queued(waker) => {
                 *state = State::Sent(waker.take());
@@ -56,15 +66,19 @@ impl Ticket {
 
     /// Whether nobody waits any more.
     pub(super) fn is_abandoned(&self) -> bool {
-        matches!(*self.0.lock(), State::Abandoned)
+        matches!(*self.state.lock(), State::Abandoned)
     }
 
-    /// Answers, and wakes who waits.
+    /// Answers, and wakes who waits. Where nobody does, what the answer gave is given back.
     pub(super) fn settle(&self, answer: Result<Reply, Failure>) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let waker = match &mut *state {
             State::Queued(waker) | State::Sent(waker) => waker.take(),
-            State::Answered(_) | State::Abandoned => return,
+            State::Answered(_) => return,
+            State::Abandoned => {
+                drop(state);
+                return self.orphaned(&answer);
+            }
         };
         *state = State::Answered(answer);
         drop(state);
@@ -75,9 +89,18 @@ impl Ticket {
 
     /// Gives up waiting, and says what that means.
     fn abandon(&self) -> StoreError {
-        match std::mem::replace(&mut *self.0.lock(), State::Abandoned) {
-            State::Queued(_) => StoreError::Unreachable,
-            State::Sent(_) | State::Answered(_) | State::Abandoned => StoreError::NoAnswer,
+        let state = std::mem::replace(&mut *self.state.lock(), State::Abandoned);
+        match state {
+            State::Queued(_) => return StoreError::Unreachable,
+            State::Answered(answer) => self.orphaned(&answer),
+            State::Sent(_) | State::Abandoned => {}
+        }
+        StoreError::NoAnswer
+    }
+
+    fn orphaned(&self, answer: &Result<Reply, Failure>) {
+        if let (Some(orphan), Ok(reply)) = (&self.orphan, answer) {
+            orphan.give_back(reply);
         }
     }
 }
@@ -93,7 +116,7 @@ impl Waiting {
         deadline: Instant,
     ) -> Result<Result<Reply, Failure>, StoreError> {
         let answered = poll_fn(|context| {
-            let mut state = self.0.0.lock();
+            let mut state = self.0.state.lock();
             if let State::Queued(waker) | State::Sent(waker) = &mut *state {
                 *waker = Some(context.waker().clone());
                 return Poll::Pending;

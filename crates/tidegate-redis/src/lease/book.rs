@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tidegate_core::{Decision, Key, Limit, Span, Timestamp};
 
 use self::slot::{Slot, Step};
-use super::{Ask, Holder, Told};
+use super::{Ask, Holder, LeaseStats, Told};
 
 /// The leases of one node in one deployment.
 pub struct Book {
@@ -84,6 +84,8 @@ struct Shard {
     held: Vec<Key>,
     /// When cold keys were last thrown out.
     cleared_at: Timestamp,
+    /// All but what there is now.
+    tally: LeaseStats,
 }
 
 impl Book {
@@ -95,6 +97,7 @@ impl Book {
             due: Vec::new(),
             held: Vec::new(),
             cleared_at: Timestamp::ZERO,
+            tally: LeaseStats::default(),
         };
         let shards = (0..SHARDS).map(|_| Mutex::new(shard())).collect();
         Self { node, epochs: AtomicU32::new(0), stretch: AtomicU64::new(1), shards }
@@ -106,7 +109,7 @@ impl Book {
         let mut shard = self.shard(key).lock();
         let shard = &mut *shard;
         let Some(slot) = shard.slots.find_mut(hash(key), |slot| slot.key == key) else {
-            shard.watch(key, limit, now);
+            shard.watch(key, limit, cost, now);
             return Spend { outcome: Outcome::Strict, due: false };
         };
         if let Some((decision, low)) = slot.spend(limit, cost, now) {
@@ -129,9 +132,29 @@ impl Book {
         }
         let outcome = match step {
             Step::Wait => Outcome::Wait(slot.answers()),
-            Step::Told { decision, .. } => decision.map_or(Outcome::Strict, Outcome::Decided),
+            Step::Told { decision: Some(decision), .. } => Outcome::Decided(decision),
+            Step::Told { decision: None, .. } => {
+                slot.leave_to_store(cost, now);
+                Outcome::Strict
+            }
         };
         Spend { outcome, due }
+    }
+
+    /// Whether a take is for the store to decide, beside whatever else it decides of the same request: the
+    /// key is cold, or no lease is to be had. It counts as asked for. Where not, [`Book::spend`] is next.
+    pub fn is_for_store(&self, key: Key, limit: &Limit, cost: u64, now: Timestamp) -> bool {
+        let mut shard = self.shard(key).lock();
+        let shard = &mut *shard;
+        let Some(slot) = shard.slots.find_mut(hash(key), |slot| slot.key == key) else {
+            shard.watch(key, limit, cost, now);
+            return true;
+        };
+        let is_for_store = slot.is_for_store(limit, cost, now, || self.next_holder());
+        if slot.is_new() {
+            shard.held.push(key);
+        }
+        is_for_store
     }
 
     /// Takes `cost` if so much is at hand, and otherwise takes no note of it.
@@ -156,29 +179,57 @@ impl Book {
 
     /// Undoes a take that was spent from a lease at this time, if the store has not been told of it. If
     /// not, it is given back as any other. A time that is too early does no harm.
+    ///
+    /// Where it is not known that a lease paid for it, `strict_within` is how long a take may have been on its way
+    /// to the store: as much as was decided there is given back there. Otherwise the store's charge would stay,
+    /// and be over before that of the take which is undone in its place.
     pub fn give_back(
         &self,
         key: Key,
         cost: u64,
         taken_at: Timestamp,
+        strict_within: Option<Span>,
         now: Timestamp,
     ) -> Option<Decision> {
-        self.with(key, |slot| slot.give_back(cost, taken_at, now)).flatten()
+        self.with(key, |slot, _| slot.give_back(cost, taken_at, strict_within, now)).flatten()
     }
 
     /// The same for one that [`Book::spend_at_hand`] has just given this mark.
     pub fn undo(&self, key: Key, cost: u64, mark: Mark, now: Timestamp) -> Option<Decision> {
-        self.with(key, |slot| slot.undo(cost, mark, now)).flatten()
+        self.with(key, |slot, _| slot.undo(cost, mark, now)).flatten()
+    }
+
+    /// Whether what is given back is for the store, beside whatever else it decides of the same request: it has
+    /// been told of all that was spent. Then it counts as given back there. Where not, [`Book::give_back`] is next.
+    pub fn is_return_for_store(
+        &self,
+        key: Key,
+        cost: u64,
+        taken_at: Timestamp,
+        strict_within: Span,
+    ) -> bool {
+        let returned = |slot: &mut Slot| slot.is_return_for_store(cost, taken_at, strict_within);
+        self.with(key, |slot, _| returned(slot)).unwrap_or(true)
+    }
+
+    /// How much can be spent of this key now without asking.
+    pub fn spendable(&self, key: Key, limit: &Limit, now: Timestamp) -> u64 {
+        self.with(key, |slot, _| slot.spendable(limit, now)).unwrap_or(0)
     }
 
     /// How many requests for this key have been answered or given up, modulo 2^32.
     pub fn answers(&self, key: Key) -> u32 {
-        self.with(key, |slot| slot.answers()).unwrap_or(0)
+        self.with(key, |slot, _| slot.answers()).unwrap_or(0)
+    }
+
+    /// Takes note of a take that is left to the store after it waited.
+    pub fn leave_to_store(&self, key: Key, cost: u64, now: Timestamp) {
+        self.with(key, |slot, _| slot.leave_to_store(cost, now));
     }
 
     /// Forgets that the store has refused something.
     pub fn lift(&self, key: Key) {
-        self.with(key, Slot::lift);
+        self.with(key, |slot, _| slot.lift());
     }
 
     /// Forgets all that the store has refused.
@@ -216,7 +267,7 @@ impl Book {
             let shard = &mut *shard;
             for key in shard.due.drain(..) {
                 let slot = shard.slots.find_mut(hash(key), |slot| slot.key == key);
-                calls.extend(slot.and_then(|slot| slot.call(now, stretch)));
+                calls.extend(slot.and_then(|slot| slot.call(now, stretch, &mut shard.tally)));
             }
         }
         calls
@@ -230,7 +281,7 @@ impl Book {
         let Some(slot) = shard.slots.find_mut(hash(key), |slot| slot.key == key) else {
             return false;
         };
-        let due = slot.answered(ask, told, now) && slot.mark_due();
+        let due = slot.answered(ask, told, now, &mut shard.tally) && slot.mark_due();
         if due {
             shard.due.push(key);
         }
@@ -239,13 +290,13 @@ impl Book {
 
     /// Takes note that a request has no answer, and will have none that is of use.
     pub fn lost(&self, key: Key, ask: &Ask, now: Timestamp) {
-        self.with(key, |slot| slot.lost(ask, now));
+        self.with(key, |slot, tally| slot.lost(ask, now, tally));
     }
 
     /// Looks after leases that nobody spends from: extends, gives back, forgets. To be called every
     /// [`TICK`], with [`Book::collect`] after it. Gives how many leases there are.
     pub fn tick(&self, now: Timestamp) -> usize {
-        let held = self.visit(|slot| slot.tick(now));
+        let held = self.visit(|slot, tally| slot.tick(now, tally));
         // ORDERING: as in `collect`.
         let stretch = (held / STRETCH_KEYS).clamp(1, STRETCH_MAX) as u64;
         self.stretch.store(stretch, Ordering::Relaxed);
@@ -255,25 +306,25 @@ impl Book {
     /// Ends all leases: from now on nothing is spent, and [`Book::collect`] has what is to be sent.
     /// Gives how many are left.
     pub fn close(&self) -> usize {
-        self.visit(Slot::close)
+        self.visit(|slot, _| slot.close())
     }
 
     /// How much is at hand for a key, whether it can still be spent or not.
     pub fn at_hand(&self, key: Key) -> u64 {
-        self.with(key, |slot| slot.at_hand()).unwrap_or(0)
+        self.with(key, |slot, _| slot.at_hand()).unwrap_or(0)
     }
 
     /// Calls `visit` for each key with a lease; those for which it gives `true` have something to send.
-    fn visit(&self, mut visit: impl FnMut(&mut Slot) -> bool) -> usize {
+    fn visit(&self, mut visit: impl FnMut(&mut Slot, &mut LeaseStats) -> bool) -> usize {
         let mut count = 0;
         for shard in &self.shards {
             let mut shard = shard.lock();
-            let Shard { slots, due, held, .. } = &mut *shard;
+            let Shard { slots, due, held, tally, .. } = &mut *shard;
             held.retain(|&key| {
                 let Some(slot) = slots.find_mut(hash(key), |slot| slot.key == key) else {
                     return false;
                 };
-                if visit(slot) && slot.mark_due() {
+                if visit(slot, tally) && slot.mark_due() {
                     due.push(key);
                 }
                 slot.stays_held()
@@ -283,8 +334,28 @@ impl Book {
         count
     }
 
-    fn with<T>(&self, key: Key, change: impl FnOnce(&mut Slot) -> T) -> Option<T> {
-        self.shard(key).lock().slots.find_mut(hash(key), |slot| slot.key == key).map(change)
+    /// What all leases have come to so far. It looks at each, so it is for metrics, not for requests.
+    pub fn stats(&self) -> LeaseStats {
+        let mut all = LeaseStats::default();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            all = all.plus(shard.tally);
+            for key in &shard.held {
+                let slot = shard.slots.find(hash(*key), |slot| slot.key == *key);
+                if let Some(slot) = slot.filter(|slot| slot.has_lease()) {
+                    all.held += 1;
+                    all.at_hand += slot.at_hand();
+                }
+            }
+        }
+        all
+    }
+
+    fn with<T>(&self, key: Key, change: impl FnOnce(&mut Slot, &mut LeaseStats) -> T) -> Option<T> {
+        let mut shard = self.shard(key).lock();
+        let Shard { slots, tally, .. } = &mut *shard;
+        let slot = slots.find_mut(hash(key), |slot| slot.key == key)?;
+        Some(change(slot, tally))
     }
 
     fn shard(&self, key: Key) -> &Mutex<Shard> {
@@ -315,7 +386,7 @@ const COLD_AFTER: Span = Span::from_millis(100);
 impl Shard {
     /// Begins to count a key, where there is room for it.
     #[cold]
-    fn watch(&mut self, key: Key, limit: &Limit, now: Timestamp) {
+    fn watch(&mut self, key: Key, limit: &Limit, cost: u64, now: Timestamp) {
         if self.slots.len() >= KEYS_MAX / SHARDS {
             // Not more often than anything can have become cold.
             if now.since(self.cleared_at) < COLD_AFTER {
@@ -327,7 +398,7 @@ impl Shard {
                 return;
             }
         }
-        let slot = Slot::new(key, limit, now);
+        let slot = Slot::new(key, limit, cost, now);
         self.slots.insert_unique(hash(key), slot, |slot| hash(slot.key));
     }
 }

@@ -13,8 +13,8 @@ use tidegate_store::StoreError;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::Told;
 use super::book::{Book, Call, Outcome, TICK};
+use super::{TTL, Told};
 
 /// How often what is due is sent while there are leases.
 const ROUND: Duration = Duration::from_millis(2);
@@ -126,14 +126,18 @@ impl Leases {
                 Outcome::Strict => return None,
                 Outcome::Wait(answers) => answers,
             };
-            timeout_at(until, &mut rung).await.ok()?;
-            while self.book.answers(key) == answers {
+            let mut rang = timeout_at(until, &mut rung).await.is_ok();
+            while rang && self.book.answers(key) == answers {
                 // It rang for somebody else.
                 rung.set(self.bell(key).notified());
                 rung.as_mut().enable();
                 if self.book.answers(key) == answers {
-                    timeout_at(until, &mut rung).await.ok()?;
+                    rang = timeout_at(until, &mut rung).await.is_ok();
                 }
+            }
+            if !rang {
+                self.book.leave_to_store(key, cost, self.now());
+                return None;
             }
             asked = true;
         }
@@ -217,23 +221,32 @@ async fn send(lender: &impl Lender, calls: &[Call], now: Timestamp) {
 
 /// Gives everything back. Nothing is to be spent any more when it is called.
 pub(crate) async fn close(lender: &impl Lender) {
-    let leases = lender.leases();
-    // What is on its way is answered first, and one that is lost is tried again.
-    for _ in 0..CLOSING_ROUNDS {
-        if leases.book.close() == 0 {
-            return;
+    let (leases, until) = (lender.leases(), Instant::now() + CLOSED_WITHIN);
+    let mut sent = 0;
+    // What is on its way is answered first, and one that is lost is tried again, but not in a hurry: a
+    // store that is away says so at once.
+    while leases.book.close() > 0 && sent < CLOSING_CALLS && Instant::now() < until {
+        if sent > 0 {
+            tokio::time::sleep(CLOSING_PAUSE).await;
         }
         let calls = leases.book.collect(leases.now());
         if calls.is_empty() {
             let _ = timeout(ROUND, leases.wake.notified()).await;
-        } else {
-            send(lender, &calls, leases.now()).await;
+            continue;
         }
+        send(lender, &calls, leases.now()).await;
+        sent += 1;
     }
 }
 
-/// How often [`close`] looks again.
-const CLOSING_ROUNDS: usize = 100;
+/// How often [`close`] sends what there is to send...
+const CLOSING_CALLS: usize = 4;
+
+/// ...how long it waits before it does so again...
+const CLOSING_PAUSE: Duration = Duration::from_millis(20);
+
+/// ...and how long all of it may take: by then the leases have expired.
+const CLOSED_WITHIN: Duration = Duration::from_millis(TTL.as_micros() / 1_000);
 
 fn since(instant: Instant) -> Span {
     Span::from_micros(u64::try_from(instant.elapsed().as_micros()).unwrap_or(u64::MAX))

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! bucket    tokens 4 | ticks 7 | depth 6+6 | cut 6+6 | cost 6+6 | period 7 | taken 7 | last step 6+3
+//! plain     tokens 4 | ticks 7 | depth 7 | cut 7 | cost 7
 //! window    count 6 | most 6 | cost 6 | length 7 | taken 7 [| five edges of the calendar, 7 each]
 //! sliding   count 6 | cost 6 | length 7 | taken 7
 //! slots     count 6 | cost 6 | per slot 6 | length of a slot 7 | slots 2 | taken 7
@@ -10,14 +11,15 @@
 //! leases    limit 3 | cost 7 | expiry 7 | taken 7 | lease 7+2
 //! ```
 //!
-//! A number of units (`6+6`) is cut at the base, 2^20 ticks of units. Costs that are larger than
+//! A number of units (`6+6`) is cut at the base, 2^20 ticks of units. A take from a token bucket whose
+//! numbers of units are all below 2^52 is a *plain* one, and has them whole. Costs that are larger than
 //! what a state can hold are cut to what has the same effect.
 
 use tidegate_core::calendar::Calendar;
 use tidegate_core::fixed_window::Windows;
 use tidegate_core::{
-    Concurrency, FixedWindow, LeakyBucket, Limit, Rate, SKEW_MAX, SlidingLog, SlidingSlots,
-    SlidingWindow, Span, SteppedBucket, Timestamp, TokenBucket,
+    Concurrency, FixedWindow, Limit, Rate, SKEW_MAX, SlidingLog, SlidingSlots, SlidingWindow, Span,
+    SteppedBucket, Timestamp, TokenBucket,
 };
 use tidegate_store::Charge;
 
@@ -35,59 +37,81 @@ const PER_SLOT_NONE: u64 = (1 << 48) - 1;
 /// More places than a concurrency limit holds.
 const PLACES_MAX: u64 = 1 << 53;
 
-/// The argument for one charge, appended to `out`. Windows of the calendar are those around `now`,
+/// More units than a plain take has to do with: two of these have an exact sum in a double.
+const PLAIN_UNITS_MAX: u128 = 1 << 52;
+
+/// The charge behind its length, appended to `out`. Windows of the calendar are those around `now`,
 /// which is an estimate where the server's clock decides.
 pub(crate) fn write_charge(charge: &Charge<'_>, hopeless: bool, now: Timestamp, out: &mut Vec<u8>) {
     let task = Task::of(charge, hopeless);
-    write_limit(charge.limit, task.code(), task, now, out);
+    if let (Limit::TokenBucket(limit), Task::Take(_) | Task::Peek(_)) = (charge.limit, task)
+        && let numbers = BucketNumbers::of(limit, task)
+        && numbers.cut < PLAIN_UNITS_MAX
+    {
+        return behind_length(out, |out| {
+            begin(11, task.code(), out);
+            numbers.write_plain(out);
+        });
+    }
+    write_limit(charge.limit, task.code(), task, now, out, |_| {});
 }
 
-/// The numbers of a limit, and of a task, behind the code of an operation.
-pub(super) fn write_limit(limit: &Limit, code: u64, task: Task, now: Timestamp, out: &mut Vec<u8>) {
-    let begin = |kind: u64, out: &mut Vec<u8>| {
-        write(out, 1, kind);
-        write(out, 1, code);
-    };
+/// Appends what `write` does, behind its length, which the length itself is part of.
+fn behind_length(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.push(0);
+    write(out);
+    let length = out.len() - start;
+    debug_assert!(length <= u8::MAX.into(), "a charge of {length} bytes");
+    out[start] = length as u8;
+}
+
+fn begin(kind: u64, code: u64, out: &mut Vec<u8>) {
+    write(out, 1, kind);
+    write(out, 1, code);
+}
+
+/// The numbers of a limit, and of a task, behind the length of all that and the code of an operation,
+/// and before what `more` appends.
+pub(super) fn write_limit(
+    limit: &Limit,
+    code: u64,
+    task: Task,
+    now: Timestamp,
+    out: &mut Vec<u8>,
+    more: impl FnOnce(&mut Vec<u8>),
+) {
+    behind_length(out, |out| {
+        begin(kind_of(limit), code, out);
+        match limit {
+            Limit::TokenBucket(limit) => BucketNumbers::of(limit, task).write(task, out),
+            Limit::LeakyBucket(limit) => BucketNumbers::of(limit.queue(), task).write(task, out),
+            Limit::SteppedBucket(limit) => stepped_bucket(limit, task, out),
+            Limit::FixedWindow(limit) => fixed_window(limit, task, now, out),
+            Limit::SlidingWindow(limit) => sliding_window(limit, task, out),
+            Limit::SlidingSlots(limit) => sliding_slots(limit, task, out),
+            Limit::SlidingLog(limit) => sliding_log(limit, task, out),
+            Limit::Concurrency(limit) => concurrency(limit, task, out),
+        }
+        more(out);
+    });
+}
+
+/// The number that the script has for an algorithm.
+fn kind_of(limit: &Limit) -> u64 {
     match limit {
-        Limit::TokenBucket(limit) => {
-            begin(1, out);
-            token_bucket(limit, task, out);
-        }
-        Limit::LeakyBucket(limit) => {
-            begin(2, out);
-            leaky_bucket(limit, task, out);
-        }
-        Limit::SteppedBucket(limit) => {
-            begin(3, out);
-            stepped_bucket(limit, task, out);
-        }
-        Limit::FixedWindow(limit) => {
-            begin(
-                match limit.windows() {
-                    Windows::Clock(_) => 4,
-                    Windows::FirstRequest(_) => 5,
-                    Windows::Calendar(_) => 6,
-                },
-                out,
-            );
-            fixed_window(limit, task, now, out);
-        }
-        Limit::SlidingWindow(limit) => {
-            begin(7, out);
-            sliding_window(limit, task, out);
-        }
-        Limit::SlidingSlots(limit) => {
-            begin(8, out);
-            sliding_slots(limit, task, out);
-        }
-        Limit::SlidingLog(limit) => {
-            begin(9, out);
-            sliding_log(limit, task, out);
-        }
-        Limit::Concurrency(limit) => {
-            begin(10, out);
-            concurrency(limit, task, out);
-        }
+        Limit::TokenBucket(_) => 1,
+        Limit::LeakyBucket(_) => 2,
+        Limit::SteppedBucket(_) => 3,
+        Limit::FixedWindow(limit) => match limit.windows() {
+            Windows::Clock(_) => 4,
+            Windows::FirstRequest(_) => 5,
+            Windows::Calendar(_) => 6,
+        },
+        Limit::SlidingWindow(_) => 7,
+        Limit::SlidingSlots(_) => 8,
+        Limit::SlidingLog(_) => 9,
+        Limit::Concurrency(_) => 10,
     }
 }
 
@@ -106,6 +130,31 @@ struct BucketNumbers {
 }
 
 impl BucketNumbers {
+    fn of(limit: &TokenBucket, task: Task) -> Self {
+        let (ticks, tokens) = limit.pace();
+        let depth = u128::from(limit.burst()) * u128::from(ticks);
+        // A debt lasts no longer than all of time, and of a refund no more is left to give back than a
+        // debt after as long again.
+        let most = 2 * u128::from(Span::MAX.as_micros()) * u128::from(tokens);
+        Self {
+            tokens: tokens.into(),
+            ticks,
+            depth,
+            cut: depth + u128::from(SKEW_MAX.as_micros()) * u128::from(tokens),
+            cost: (u128::from(task.cost()) * u128::from(ticks)).min(most),
+            period: 1,
+            last: 0,
+        }
+    }
+
+    fn write_plain(&self, out: &mut Vec<u8>) {
+        write(out, 4, self.tokens);
+        write(out, 7, self.ticks);
+        for units in [self.depth, self.cut, self.cost] {
+            write(out, 7, units as u64);
+        }
+    }
+
     fn write(&self, task: Task, out: &mut Vec<u8>) {
         write(out, 4, self.tokens);
         write(out, 7, self.ticks);
@@ -119,28 +168,6 @@ impl BucketNumbers {
         write(out, 6, self.last >> HALF_BITS);
         write(out, 3, self.last & ((1 << HALF_BITS) - 1));
     }
-}
-
-fn token_bucket(limit: &TokenBucket, task: Task, out: &mut Vec<u8>) {
-    let (ticks, tokens) = limit.pace();
-    let depth = u128::from(limit.burst()) * u128::from(ticks);
-    // A debt lasts no longer than all of time, and of a refund no more is left to give back than a
-    // debt after as long again.
-    let most = 2 * u128::from(Span::MAX.as_micros()) * u128::from(tokens);
-    BucketNumbers {
-        tokens: tokens.into(),
-        ticks,
-        depth,
-        cut: depth + u128::from(SKEW_MAX.as_micros()) * u128::from(tokens),
-        cost: (u128::from(task.cost()) * u128::from(ticks)).min(most),
-        period: 1,
-        last: 0,
-    }
-    .write(task, out);
-}
-
-fn leaky_bucket(limit: &LeakyBucket, task: Task, out: &mut Vec<u8>) {
-    token_bucket(limit.queue(), task, out);
 }
 
 fn stepped_bucket(limit: &SteppedBucket, task: Task, out: &mut Vec<u8>) {
@@ -220,3 +247,36 @@ fn concurrency(limit: &Concurrency, task: Task, out: &mut Vec<u8>) {
 
 const _: () = assert!(Rate::COUNT_MAX < 1 << 45 && SlidingLog::COUNT_MAX < 1 << 24);
 const _: () = assert!(Rate::PERIOD_MAX.as_micros() < 1 << 49, "the script's divisors");
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::{Key, Operation};
+
+    use super::*;
+
+    fn written(burst: u64, operation: Operation) -> Vec<u8> {
+        let rate = Rate::new(1_003, Span::DAY).unwrap();
+        let limit = Limit::from(TokenBucket::new(rate, burst).unwrap());
+        let mut out = Vec::new();
+        let charge = Charge { limit: &limit, key: Key::from_hash(1), operation };
+        write_charge(&charge, false, Timestamp::ZERO, &mut out);
+        assert_eq!(usize::from(out[0]), out.len(), "its length comes first");
+        out
+    }
+
+    #[test]
+    fn only_takes_of_numbers_that_doubles_hold_go_the_short_way() {
+        let (take, peek) = (Operation::Take { cost: 1 }, Operation::Peek { cost: 1 });
+        // A token is 86,400,000,000 units here.
+        let most = (1_u64 << 52) / 86_400_000_000;
+        for (burst, operation, kind) in [
+            (1_000, take, 11),
+            (1_000, peek, 11),
+            (1_000, Operation::Debit { cost: 1 }, 1),
+            (most, take, 11),
+            (most + 1, take, 1),
+        ] {
+            assert_eq!(written(burst, operation)[1], kind, "{burst}: {operation:?}");
+        }
+    }
+}

@@ -30,15 +30,16 @@ pub(crate) fn write_ask(limit: &Limit, ask: &Ask, now: Timestamp, out: &mut Vec<
         Intent::Renew => 7,
         Intent::Close => 8,
     };
-    write_limit(limit, operation, Task::Look, now, out);
-    write(out, 8, ask.holder.node);
-    write(out, 4, ask.holder.epoch.into());
-    write(out, 4, ask.sequence.into());
-    for count in [ask.spent, ask.need, ask.waiting, ask.want] {
-        write(out, 6, count.min(COUNT_MAX));
-    }
-    write(out, 4, TTL.as_millis_ceil());
-    write(out, 6, kept_for(limit).as_millis_ceil().min(KEPT_MS_MAX));
+    write_limit(limit, operation, Task::Look, now, out, |out| {
+        write(out, 8, ask.holder.node);
+        write(out, 4, ask.holder.epoch.into());
+        write(out, 4, ask.sequence.into());
+        for count in [ask.spent, ask.need, ask.waiting, ask.want] {
+            write(out, 6, count.min(COUNT_MAX));
+        }
+        write(out, 4, TTL.as_millis_ceil());
+        write(out, 6, kept_for(limit).as_millis_ceil().min(KEPT_MS_MAX));
+    });
 }
 
 /// Reads the answer to a request; `None` for bytes that are none.

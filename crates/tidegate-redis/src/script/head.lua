@@ -2,8 +2,8 @@
 -- had come after the other.
 --
 -- KEYS     one key per limit, all in one slot
--- ARGV     one charge per key: kind, operation, then the numbers of that kind; the first one comes
---          behind the frame: flags, margin, now, repeats
+-- ARGV     one string: the frame (flags, margin, now, repeats), then a charge per key: its length, kind,
+--          operation, and the numbers of that kind
 -- reply    a frame and one answer per charge, packed, for each round
 --
 -- `protocol.rs` lists every field of the arguments and of the reply, `state.md` every byte of the
@@ -24,31 +24,35 @@
 -- in the branches of the algorithms that need them.
 
 local unpack, pack, byte, sub, floor = struct.unpack, struct.pack, string.byte, string.sub, math.floor
+local call, pcall, keys, charged = redis.call, redis.pcall, KEYS, ARGV[1]
 local TAKE, PEEK, DEBIT, REFUND, RELEASE = 1, 2, 3, 4, 5
 local SKEW = 1000000
 
-local flags, margin, now, repeats = unpack('>BI4I7I2', ARGV[1])
+local flags, margin, now, repeats = unpack('>BI4I7I2', charged)
 if flags % 2 == 0 then
-  local time = redis.call('TIME')
+  local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
 
-local charges = #KEYS
+local charges = #keys
 -- What was there, what is to be there (`false` for nothing), for how many milliseconds, the answers,
 -- and which takes fit by themselves.
-local old, new, lasts, answers, fits = {}, {}, {}, {}, {}
+local old, new, lasts, answers, fits = {nil,nil,nil}, {nil,nil,nil}, {nil,nil,nil}, {nil,nil,nil}, {nil,nil,nil}
 -- Equal requests that came together are decided one after the other, a round for each; what was
 -- there before the first one, and the answers of the rounds that are over.
 local first, told, round = old, nil, 1
+-- The leases around the states, as the first round left them.
+local held
 local refused, reset, pass = false, 0, 1
 
 repeat
+  local from = 15
   for i = 1, charges do
-    local a, from = ARGV[i], i == 1 and 17 or 3
-    local kind, op = byte(a, from - 2, from - 1)
-    local s
+    local size, kind, op = byte(charged, from, from + 2)
+    local a, at_next, s = charged, from + size, nil
+    from = from + 3
     if pass == 1 then
-      if round == 1 then s = redis.pcall('GET', KEYS[i]) else s = new[i] end
+      if round == 1 then s = pcall('GET', keys[i]) else s = new[i] end
     else
       -- Another limit refuses, so a take that fits by itself only looks. All else stays as it is.
       s = old[i]

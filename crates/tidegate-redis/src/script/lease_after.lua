@@ -74,11 +74,22 @@
 
         if told then
           allowed = refusal == 0 and (asked > 5 or allowed)
+          if #leases > 0 then
+            -- As bytes, what they occupy, when the first and the last expire, and for how long the state stays.
+            local parts, soonest, latest = {}, leases[1][5], 0
+            for k = 1, #leases do
+              local lease = leases[k]
+              parts[k] = lease[1] .. pack('>I4I6I6I7', lease[2], lease[3], lease[4], lease[5])
+              if lease[5] < soonest then soonest = lease[5] end
+              if lease[5] > latest then latest = lease[5] end
+            end
+            kept = { pack('>BBI6', 76, #leases, hold) .. table.concat(parts), occupied, soonest, latest, hold }
+            held = held or {}
+            held[i] = kept
+          end
           if told == true then
             if refusal == 2 then
-              for k = 1, #leases do
-                if leases[k][5] - now < wait then wait = leases[k][5] - now end
-              end
+              if kept and kept[3] - now < wait then wait = kept[3] - now end
               if wait < 1 then wait = 1 end
             end
             if kind <= 3 then
@@ -91,18 +102,12 @@
           answer = told .. pack('>I7', left) .. sub(answer, at + 7)
           if asked > 5 then answer = answer .. pack('>BI6', mine and 1 or 0, granted) end
           value = s
-          if #leases > 0 then
-            local parts, latest = {}, 0
-            for k = 1, #leases do
-              local lease = leases[k]
-              parts[k] = lease[1] .. pack('>I4I6I6I7', lease[2], lease[3], lease[4], lease[5])
-              if lease[5] > latest then latest = lease[5] end
-            end
-            value = pack('>BBI6', 76, #leases, hold) .. table.concat(parts) .. (s or '')
-            full_in = full_in + (latest - now) + hold * 1000
+          if kept then
+            value, full_in = kept[1] .. (s or ''), full_in + (kept[4] - now) + kept[5] * 1000
           end
           if not changed and not foreign then value = outer end
           s, op, step = outer, asked, 0
         end
       end
     until step == 0
+    end

@@ -1,3 +1,4 @@
+    if kind ~= 11 then
     -- Leases stand around the state they reserve from: `L`, how many, how long the state is to be kept
     -- after the last of them has expired, then each, then the state itself, if there is one. A key
     -- without leases pays for this with two comparisons. On one with leases, what is asked becomes a
@@ -5,9 +6,15 @@
     -- one that is. `lease.rs` says why this is never over.
     local step, real, given, asked, leases, occupied, hold, mine = 0, now, a, op, nil, 0, 0, nil
     local outer, changed, priced, lacking, spent, after, granted = s, false, nil, 0, 0, 0, 0
+    local kept
     if kind > 0 and (op > 5 or s and byte(s) == 76) then
       step, leases = 1, {}
-      if s and byte(s) == 76 then
+      kept = round > 1 and held and held[i]
+      if kept then
+        -- All rounds are at one instant, so that nothing expires after the first.
+        step, occupied = 2, kept[2]
+        s = #s > #kept[1] and sub(s, #kept[1] + 1)
+      elseif s and byte(s) == 76 then
         local count = byte(s, 2) or 0
         if #s >= 8 + 35 * count and kind ~= 2 and kind ~= 10 then
           hold = unpack('>I6', s, 3)
@@ -53,9 +60,6 @@
       end
     end
 
-    -- Each branch sets these: whether the operation goes through, the answer, the state that
-    -- follows, and in how many microseconds that is full.
-    local allowed, answer, value, full_in
     repeat
       allowed, answer, value, full_in = true, nil, false, 0
       if step == 1 then

@@ -9,6 +9,7 @@
       if op == TAKE and not allowed then refused = true end
       answers[i], new[i], lasts[i] = answer, value, floor(full_in / 1000) + 1 + margin
     end
+    from = at_next
   end
 
   if pass == 1 and refused and charges > 1 then
@@ -31,10 +32,12 @@ for i = 1, charges do
   -- A state that stays as it is keeps its expiry as well.
   if new[i] ~= first[i] then
     if new[i] then
-      redis.call('SET', KEYS[i], new[i], 'PX', lasts[i])
+      call('SET', keys[i], new[i], 'PX', lasts[i])
     else
-      redis.call('DEL', KEYS[i])
+      call('DEL', keys[i])
     end
   end
 end
-return pack('>BI7I2', 0, now, reset) .. (told and table.concat(told) or '') .. table.concat(answers)
+local head = pack('>BI7I2', 0, now, reset)
+if charges == 1 and not told then return head .. answers[1] end
+return head .. (told and table.concat(told) or '') .. table.concat(answers)

@@ -16,6 +16,7 @@ pub struct SharedConfig {
     pub(crate) pulse_every: Duration,
     pub(crate) store_required: bool,
     pub(crate) keep_denials: bool,
+    pub(crate) nodes: u32,
 }
 
 /// The memory of a node, unless said.
@@ -34,6 +35,7 @@ impl SharedConfig {
             pulse_every: PULSE_EVERY,
             store_required: true,
             keep_denials: true,
+            nodes: 1,
         }
     }
 
@@ -86,6 +88,14 @@ impl SharedConfig {
     #[must_use]
     pub fn keep_denials(mut self, keep: bool) -> Self {
         self.keep_denials = keep;
+        self
+    }
+
+    /// How many nodes there are with this one; 1 unless said. It counts until a group has told how many there
+    /// are: a node that never reached a group keeps the limits of it divided by this number.
+    #[must_use]
+    pub fn nodes(mut self, nodes: u32) -> Self {
+        self.nodes = nodes.max(1);
         self
     }
 

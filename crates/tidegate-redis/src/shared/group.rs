@@ -7,6 +7,7 @@ use tidegate_core::Timestamp;
 use tidegate_store::StoreError;
 
 use super::pulse::{self, Heard, NodeId, PULSE_WITHIN, Pulse};
+use super::returning::Kept;
 use crate::lease::drive::Leases;
 use crate::{BreakerState, RedisConfig, RedisStore};
 
@@ -16,8 +17,10 @@ pub(super) struct Group {
     pub(super) deadline: Duration,
     pub(super) pulse: Pulse,
     pub(super) leases: Leases,
+    /// What it is to be given back when it answers again.
+    pub(super) kept: Kept,
     pulse_keys: [Vec<u8>; 2],
-    /// How many nodes there were when it was last well.
+    /// How many nodes there were when it was last well; before that, how many there are said to be.
     nodes: AtomicU32,
     is_well: AtomicBool,
     fallbacks: AtomicU64,
@@ -49,14 +52,16 @@ impl Group {
         config: &RedisConfig,
         node: NodeId,
         is_well: bool,
+        nodes: u32,
     ) -> Self {
         Self {
             store,
             deadline: config.deadline,
             pulse: Pulse::new(),
             leases: Leases::new(node.0),
+            kept: Kept::default(),
             pulse_keys: pulse::names(&config.prefix),
-            nodes: AtomicU32::new(1),
+            nodes: AtomicU32::new(nodes),
             is_well: AtomicBool::new(is_well),
             fallbacks: AtomicU64::new(0),
             clock: Clock::new(),
@@ -134,6 +139,12 @@ impl Group {
     /// A time of this node as one of the group's, and rather too early than too late.
     pub(super) fn time_of(&self, at: Timestamp) -> Timestamp {
         Timestamp::from_micros(at.as_micros().saturating_add_signed(self.clock.ahead()))
+    }
+
+    /// What [`Group::time_of`] makes this of now.
+    pub(super) fn own_time_of(&self, at: Timestamp) -> Timestamp {
+        let back = self.clock.ahead().saturating_neg();
+        Timestamp::from_micros(at.as_micros().saturating_add_signed(back))
     }
 
     /// What [`Group::time_of`] may have made this of, at the earliest.

@@ -4,19 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{Consistency, Key, Operation, Terms, Timestamp};
+use tidegate_core::{Consistency, Key, Operation, Span, Terms, Timestamp};
 use tidegate_store::{Charge, Request, Settled, Source, StoreError};
 use tokio::time::Instant;
 
 use super::group::Group;
 use super::node::{Node, Place};
+use crate::deadline::half_way_to;
 use crate::lease::Told;
 use crate::lease::book::{Call, Mark};
 use crate::lease::drive::{Leases, Lender};
-
-/// Of what a decision may take, the part that is spent on waiting for a lease. The rest is for deciding
-/// strictly where none comes.
-const WAITING_PART: u32 = 2;
+use crate::protocol::capacity;
 
 /// How much a charge takes under a lease; `None` for one that is decided otherwise.
 #[inline]
@@ -77,17 +75,19 @@ impl Node {
         true
     }
 
-    /// Decides one leased charge, with the help of its group; `false` where it is to be decided strictly.
+    /// Decides one leased charge, with the help of its group; `false` where it is to be decided strictly. It
+    /// waits for a lease until half of the time is over, and leaves the rest for deciding strictly.
     pub(super) async fn take_leased(
         &self,
         group: &Group,
         request: &Request<'_>,
+        end: Instant,
         settled: &mut Vec<Settled>,
     ) -> bool {
         let [Charge { limit, key, operation }] = *request.charges else { return false };
         let one = match operation {
             Operation::Take { cost } => {
-                let until = Instant::now() + group.deadline / WAITING_PART;
+                let until = half_way_to(end);
                 let taken = group.leases.take(key, limit, cost, request.now, until).await;
                 taken.map(|taken| {
                     let source = match (taken.decision.is_allowed(), taken.asked) {
@@ -102,7 +102,7 @@ impl Node {
                 })
             }
             Operation::Refund { cost, taken_at } => {
-                self.undo_leased(group, key, cost, taken_at, request.now)
+                self.undo_leased(group, key, cost, taken_at, false, request.now)
             }
             Operation::Peek { .. } | Operation::Debit { .. } | Operation::Release { .. } => None,
         };
@@ -111,34 +111,89 @@ impl Node {
     }
 
     /// Gives back what was taken from a lease at a time of the group, if the group does not know of it yet:
-    /// there, a refund that comes before its charge could be lost.
+    /// there, a refund that comes before its charge could be lost. Whether a lease paid may not be
+    /// `certain`.
     pub(super) fn undo_leased(
         &self,
         group: &Group,
         key: Key,
         cost: u64,
         taken_at: Timestamp,
+        certain: bool,
         now: Timestamp,
     ) -> Option<Settled> {
         let book = group.leases.book();
-        let decision = book.give_back(key, cost, group.earliest_of(taken_at), now)?;
+        let within = (!certain).then(|| strict_within(group));
+        let decision = book.give_back(key, cost, group.earliest_of(taken_at), within, now)?;
         // It is at hand here. The others have no more than before.
         self.denials.lift(key);
         book.lift(key);
         Some(Settled { decision, at: group.time_of(now), source: Source::Lease })
     }
 
-    /// Where a charge is decided: each leased one by itself, and so what gives one back.
-    pub(super) fn place_of(&self, index: usize, charge: &Charge<'_>, terms: Terms) -> Place {
-        let is_refund = matches!(charge.operation, Operation::Refund { .. })
-            && terms.consistency == Consistency::Leased
-            && charge.limit.is_leasable();
-        if is_refund || leased_cost(charge, terms).is_some() {
-            Place::Leased(self.group_of(charge.key, terms), index as u8)
-        } else {
-            self.place(charge.key, terms)
+    /// A look at a limit of which this node has something at hand: it has that beside what the store has
+    /// left. `None` for all else.
+    pub(super) async fn look_beside(
+        &self,
+        place: Place,
+        group: &Group,
+        request: &Request<'_>,
+        end: Instant,
+        settled: &mut Vec<Settled>,
+    ) -> Option<Result<(), StoreError>> {
+        let ([charge], Place::Leased(..)) = (request.charges, place) else { return None };
+        let Operation::Peek { cost } = charge.operation else { return None };
+        let own = group.leases.book().spendable(charge.key, charge.limit, request.now);
+        if own == 0 || cost > capacity(charge.limit) {
+            return None;
         }
+        let look = Operation::Peek { cost: cost.saturating_sub(own) };
+        let beside = [Charge { operation: look, ..*charge }];
+        let start = settled.len();
+        // Its denial is none of the whole cost, and not kept.
+        let request = Request { charges: &beside, ..*request };
+        let looked = group.store.settle(&request, end, settled).await;
+        // What was given back in between is the store's.
+        let own = own.min(group.leases.book().spendable(charge.key, charge.limit, request.now));
+        for one in &mut settled[start..] {
+            one.decision.remaining = (one.decision.remaining + own).min(one.decision.limit);
+        }
+        Some(looked)
     }
+
+    /// Where a charge is decided: each take that a lease may pay for by itself, and so what gives one back
+    /// or looks at what is at hand. All others are for the store, in one call.
+    pub(super) fn place_of(
+        &self,
+        index: usize,
+        charge: &Charge<'_>,
+        terms: Terms,
+        now: Timestamp,
+    ) -> Place {
+        if terms.consistency != Consistency::Leased || !charge.limit.is_leasable() {
+            return self.place(charge.key, terms);
+        }
+        let (key, number) = (charge.key, self.group_of(charge.key, terms));
+        let group = &self.groups[usize::from(number)];
+        let book = group.leases.book();
+        let by_lease = match charge.operation {
+            Operation::Take { cost } => !book.is_for_store(key, charge.limit, cost, now),
+            Operation::Refund { cost, taken_at } => {
+                let taken_at = group.earliest_of(taken_at);
+                !book.is_return_for_store(key, cost, taken_at, strict_within(group))
+            }
+            Operation::Peek { .. } => book.spendable(key, charge.limit, now) > 0,
+            Operation::Debit { .. } | Operation::Release { .. } => false,
+        };
+        if by_lease { Place::Leased(number, index as u8) } else { Place::Group(number) }
+    }
+}
+
+/// For how long a take may have been on its way to the store: twice the deadline, for clocks that run at different
+/// speeds.
+fn strict_within(group: &Group) -> Span {
+    let deadline_us = u64::try_from(group.deadline.as_micros()).unwrap_or(u64::MAX);
+    Span::from_micros(deadline_us.saturating_mul(2))
 }
 
 /// One group as the lender of a node's leases.

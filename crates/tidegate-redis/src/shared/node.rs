@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tidegate_core::{Consistency, Key, Operation, Terms, Timestamp};
 use tidegate_store::{Charge, Request, Settled, Source, StoreError, Table, TableConfig};
@@ -85,9 +86,11 @@ impl Node {
         if terms.iter().all(|terms| terms.consistency == Consistency::Local) {
             return Some(self.decide_here(request, settled));
         }
-        let Some(mut denied) = self.denied(request, terms) else {
-            return self.spend_several(request, terms, settled).then_some(Ok(()));
-        };
+        // First, for it is most of what there is under leases, and needs no memory.
+        if self.spend_several(request, terms, settled) {
+            return Some(Ok(()));
+        }
+        let mut denied = self.denied(request, terms)?;
         if !self.denials.look_at_others(denied.key, request, &mut denied.answers) {
             return None;
         }
@@ -96,19 +99,21 @@ impl Node {
         Some(Ok(()))
     }
 
-    /// Decides by asking whoever has to be asked, after [`Node::decide_at_hand`] could not.
+    /// Decides by asking whoever has to be asked, after [`Node::decide_at_hand`] could not, and not for longer
+    /// than until the `end`.
     pub(super) async fn decide_by_asking(
         self: &Arc<Self>,
         request: &Request<'_>,
         terms: &[Terms],
+        end: Instant,
         settled: &mut Vec<Settled>,
     ) -> Result<(), StoreError> {
         if request.charges.len() > 1
             && let Some(denied) = self.denied(request, terms)
         {
-            return self.decide_others(denied, request, terms, settled).await;
+            return self.decide_others(denied, request, terms, end, settled).await;
         }
-        self.route(request, terms, settled).await
+        self.route(request, terms, end, settled).await
     }
 
     /// The takes of a request that are known to be refused; `None` where there are none.
@@ -128,6 +133,7 @@ impl Node {
         mut denied: Denied,
         request: &Request<'_>,
         terms: &[Terms],
+        end: Instant,
         settled: &mut Vec<Settled>,
     ) -> Result<(), StoreError> {
         let asked = || (0..request.charges.len()).filter(|&index| denied.answers[index].is_none());
@@ -136,7 +142,7 @@ impl Node {
         let mut answers = Vec::with_capacity(charges.len());
         if !charges.is_empty() {
             let looks = Request { now: request.now, charges: &charges };
-            self.route(&looks, &their_terms, &mut answers).await?;
+            self.route(&looks, &their_terms, end, &mut answers).await?;
         }
         let mut answers = answers.into_iter();
         for answer in denied.answers.iter_mut().filter(|answer| answer.is_none()) {
@@ -154,15 +160,24 @@ impl Node {
         self: &Arc<Self>,
         request: &Request<'_>,
         terms: &[Terms],
+        end: Instant,
         settled: &mut Vec<Settled>,
     ) -> Result<(), StoreError> {
-        let place = |index: usize| self.place_of(index, &request.charges[index], terms[index]);
-        let Some(first) = (!request.charges.is_empty()).then(|| place(0)) else { return Ok(()) };
-        if (1..request.charges.len()).all(|index| place(index) == first) {
-            return self.decide_in(first, request, terms, settled).await;
+        let mut places = [Place::Here; Request::CHARGES_MAX];
+        for (index, (charge, terms)) in request.charges.iter().zip(terms).enumerate() {
+            if let Some(place) = places.get_mut(index) {
+                *place = self.place_of(index, charge, *terms, request.now);
+            }
         }
-        let split = Split::new(self, request, |index| (place(index), terms[index]));
-        split.settle(self.deadline(), settled).await
+        let Some(places) = places.get(..request.charges.len()) else {
+            return Err(StoreError::TooManyCharges);
+        };
+        let Some(first) = places.first() else { return Ok(()) };
+        if places.iter().all(|place| place == first) {
+            return self.decide_in(*first, request, terms, end, settled).await;
+        }
+        let split = Split::new(self, request, |index| (places[index], terms[index]));
+        split.settle(end, settled).await
     }
 
     /// Who keeps a key under these terms.
@@ -179,12 +194,13 @@ impl Node {
         named.unwrap_or_else(|| self.spread.group(key))
     }
 
-    /// Decides what one place keeps, all or nothing.
+    /// Decides what one place keeps, all or nothing, by the `end`.
     pub(super) async fn decide_in(
         self: &Arc<Self>,
         place: Place,
         request: &Request<'_>,
         terms: &[Terms],
+        end: Instant,
         settled: &mut Vec<Settled>,
     ) -> Result<(), StoreError> {
         let (number, group) = match place {
@@ -193,20 +209,35 @@ impl Node {
                 (number, &self.groups[usize::from(number)])
             }
         };
-        if matches!(place, Place::Leased(..)) && self.take_leased(group, request, settled).await {
+        // One group may have less time than others that the same decision needs. What always goes through is
+        // not waited for as decisions are.
+        let is_decision = request.charges.iter().any(|charge| {
+            matches!(charge.operation, Operation::Take { .. } | Operation::Peek { .. })
+        });
+        let end = if is_decision { end.min(Instant::now() + group.deadline) } else { end };
+        if matches!(place, Place::Leased(..))
+            && self.take_leased(group, request, end, settled).await
+        {
             return Ok(());
         }
         let start = settled.len();
-        let error = match self.ask(group, request, settled).await {
+        let asked = match self.look_beside(place, group, request, end, settled).await {
+            Some(looked) => looked,
+            None => self.ask(group, request, end, settled).await,
+        };
+        let error = match asked {
             Ok(()) => return Ok(()),
             Err(StoreError::ForeignState) if request.charges.len() > 1 => {
-                return self.one_by_one(number, request, terms, settled).await;
+                return self.one_by_one(number, request, terms, end, settled).await;
             }
             Err(error) => error,
         };
         settled.truncate(start);
         let table = self.table(request.now)?;
-        policy::settle(error, table, group.nodes(), request, terms, settled)?;
+        let left = Self::keep_give_backs(group, error, table, request, terms);
+        let charges = left.as_deref().unwrap_or(request.charges);
+        let request = Request { now: request.now, charges };
+        policy::settle(error, table, group.nodes(), &request, terms, settled)?;
         group.count_fallback();
         Ok(())
     }
@@ -218,10 +249,11 @@ impl Node {
         group: u8,
         request: &Request<'_>,
         terms: &[Terms],
+        end: Instant,
         settled: &mut Vec<Settled>,
     ) -> Result<(), StoreError> {
         let alone = |index: usize| (Place::Alone(group, index as u8), terms[index]);
-        Split::new(self, request, alone).settle(self.deadline(), settled).await
+        Split::new(self, request, alone).settle(end, settled).await
     }
 
     /// Has a group decide, and keeps or lifts denials by what it says.
@@ -229,12 +261,13 @@ impl Node {
         &self,
         group: &Group,
         request: &Request<'_>,
+        end: Instant,
         settled: &mut Vec<Settled>,
     ) -> Result<(), StoreError> {
         let marks = self.denials.marks(request);
         let lifting = Lifting { node: self, group, request };
         let start = settled.len();
-        let decided = group.store.settle(request, settled).await;
+        let decided = group.store.settle(request, end, settled).await;
         drop(lifting);
         decided?;
         for one in &settled[start..] {
@@ -293,14 +326,14 @@ impl Node {
                 self.denials.lift_all();
                 group.leases.book().lift_all();
             }
-            Err(_) => {}
+            Err(_) => return,
         }
+        self.send_kept(group).await;
     }
 
-    /// Until when all places together may take to decide a request that begins now.
-    fn deadline(&self) -> Instant {
-        let longest = self.groups.iter().map(|group| group.deadline).max();
-        Instant::now() + longest.unwrap_or_default()
+    /// How long all places together may take to decide.
+    pub(super) fn deadline(&self) -> Duration {
+        self.groups.iter().map(|group| group.deadline).max().unwrap_or_default()
     }
 
     pub(super) fn count_cached_denial(&self) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tidegate_core::{Operation, Terms};
 use tidegate_store::{Charge, Request, Settled, Source, StoreError};
+use tokio::time::Instant;
 
 use super::node::{Node, Place};
 use super::policy;
@@ -17,14 +18,15 @@ impl Places for Arc<Node> {
         &self,
         place: Place,
         part: &Part<Terms>,
+        end: Instant,
         settled: &mut Vec<Settled>,
     ) -> Result<(), StoreError> {
         if part.charges.iter().any(|charge| charge.taken_by.is_some()) {
-            return give_back(self, place, part, settled).await;
+            return give_back(self, place, part, end, settled).await;
         }
         let (charges, terms) = (part.charges(), terms_of(&part.charges));
         let request = Request { now: part.now, charges: &charges };
-        self.decide_in(place, &request, &terms, settled).await
+        self.decide_in(place, &request, &terms, end, settled).await
     }
 
     fn is_at_hand(&self, place: Place) -> bool {
@@ -45,6 +47,7 @@ async fn give_back(
     node: &Arc<Node>,
     place: Place,
     part: &Part<Terms>,
+    end: Instant,
     settled: &mut Vec<Settled>,
 ) -> Result<(), StoreError> {
     let group = match place {
@@ -67,7 +70,7 @@ async fn give_back(
             (taken_by, Some(group)) => {
                 let undone = match (taken_by, charge.operation) {
                     (Some(Source::Lease), Operation::Refund { cost, taken_at }) => {
-                        node.undo_leased(group, charge.key, cost, taken_at, part.now)
+                        node.undo_leased(group, charge.key, cost, taken_at, true, part.now)
                     }
                     _ => None,
                 };
@@ -85,7 +88,8 @@ async fn give_back(
         let charges: Vec<Charge<'_>> =
             of_store.iter().map(|&index| part.charges[index].as_charge()).collect();
         let mut theirs = Vec::with_capacity(charges.len());
-        node.ask(group, &Request { now: part.now, charges: &charges }, &mut theirs).await?;
+        let request = Request { now: part.now, charges: &charges };
+        node.ask(group, &request, end, &mut theirs).await?;
         for (index, answer) in of_store.into_iter().zip(theirs) {
             answers[index] = Some(answer);
         }

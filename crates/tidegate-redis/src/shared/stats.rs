@@ -1,6 +1,7 @@
 //! What shared limits have met so far, for metrics and for people.
 
 use crate::Stats;
+use crate::lease::LeaseStats;
 
 /// What the [`Shared`](crate::Shared) limits of one node have met so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,7 +11,8 @@ pub struct SharedStats {
     pub groups: Vec<GroupStats>,
     /// Requests that were refused because a denial by a store still held.
     pub cached_denials: u64,
-    /// Charges that were taken in one place, refused in another, and could not be given back for certain.
+    /// Charges that were to be given back, because another place refused or somebody asked for it, and were not
+    /// for certain.
     pub give_backs_failed: u64,
 }
 
@@ -24,6 +26,10 @@ pub struct GroupStats {
     pub nodes: u32,
     /// Requests that it could not decide, and that were decided by policy.
     pub fallbacks: u64,
+    /// What it is to be given back when it answers again.
+    pub give_backs_kept: u64,
     /// Its connections and calls.
     pub store: Stats,
+    /// What this node has leased of it.
+    pub leases: LeaseStats,
 }

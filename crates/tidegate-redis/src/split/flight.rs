@@ -8,7 +8,7 @@ use tidegate_core::{Decision, Operation};
 use tidegate_store::StoreError;
 use tokio::time::Instant;
 
-use super::{OwnedCharge, Part, Places, detach, only_look};
+use super::{GIVE_BACK_WITHIN, OwnedCharge, Part, Places, detach, only_look};
 use crate::Settled;
 
 type Sent<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -29,7 +29,12 @@ pub(super) struct Landed<P: Places> {
 }
 
 impl<P: Places> Flight<P> {
-    pub(super) fn launch_if(&mut self, places: &P, chosen: impl Fn(P::Place) -> bool) {
+    pub(super) fn launch_if(
+        &mut self,
+        places: &P,
+        end: Instant,
+        chosen: impl Fn(P::Place) -> bool,
+    ) {
         let Self::Waiting(place, part) = self else { return };
         if !chosen(*place) {
             return;
@@ -37,7 +42,7 @@ impl<P: Places> Flight<P> {
         let (place, now) = (*place, part.now);
         let part = Part { now, charges: std::mem::take(&mut part.charges) };
         let takes = part.charges.iter().filter(|charge| charge.is_take()).count();
-        *self = Self::Flying(Box::pin(launch(places.clone(), place, part)), takes);
+        *self = Self::Flying(Box::pin(launch(places.clone(), place, part, end)), takes);
     }
 
     /// Has the takes of a part that was not sent yet look instead.
@@ -96,10 +101,15 @@ impl<P: Places> Flight<P> {
     }
 }
 
-/// Has a place decide a part.
-pub(super) async fn launch<P: Places>(places: P, place: P::Place, part: Part<P::Tag>) -> Landed<P> {
+/// Has a place decide a part by the `end`.
+pub(super) async fn launch<P: Places>(
+    places: P,
+    place: P::Place,
+    part: Part<P::Tag>,
+    end: Instant,
+) -> Landed<P> {
     let mut settled = Vec::with_capacity(part.charges.len());
-    let decided = places.decide(place, &part, &mut settled).await;
+    let decided = places.decide(place, &part, end, &mut settled).await;
     debug_assert!(decided.is_err() || settled.len() == part.charges.len());
     Landed { place, part, outcome: decided.map(|()| settled) }
 }
@@ -248,10 +258,11 @@ pub(super) struct Returns<P: Places> {
 impl<P: Places> Returns<P> {
     /// All is to be given back that was taken.
     pub(super) fn of(places: &P, landed: &[Landed<P>]) -> Self {
+        let end = Instant::now() + GIVE_BACK_WITHIN;
         let sent = |taken: &Landed<P>| {
             let part = taken.giving_back()?;
             let count = part.charges.len();
-            let sent: Sent<_> = Box::pin(launch(places.clone(), taken.place, part));
+            let sent: Sent<_> = Box::pin(launch(places.clone(), taken.place, part, end));
             Some((sent, count))
         };
         Self { places: places.clone(), flights: landed.iter().filter_map(sent).collect() }

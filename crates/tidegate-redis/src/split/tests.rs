@@ -37,6 +37,8 @@ struct PlaceModel {
     gate: tokio::sync::Notify,
     /// What it was asked, call by call.
     asked: Mutex<Vec<Vec<Operation>>>,
+    /// By when what is not given back was to be decided.
+    ends: Mutex<Vec<Instant>>,
 }
 
 #[derive(Clone, Default)]
@@ -55,11 +57,15 @@ impl Places for Models {
         &self,
         place: usize,
         part: &Part<()>,
+        end: Instant,
         settled: &mut Vec<Settled>,
     ) -> Result<(), StoreError> {
         let place = &self.places[place];
         let operations = part.charges.iter().map(|charge| charge.operation).collect();
         place.asked.lock().unwrap().push(operations);
+        if part.charges.iter().all(|charge| charge.taken_by.is_none()) {
+            place.ends.lock().unwrap().push(end);
+        }
         let (before, after) = place.delays.lock().unwrap().pop().unwrap_or_default();
         let mood = place.moods.lock().unwrap().pop().unwrap_or(Mood::Well);
         if before == HELD {
@@ -210,6 +216,26 @@ fn two_that_refuse_each_other_do_not_both_go_away_with_nothing() {
         for number in [0, 1] {
             assert_eq!(models.remaining(&limit, key(number)).await, 0);
         }
+    });
+}
+
+#[test]
+fn all_that_a_request_asks_for_has_one_end_however_often_it_asks() {
+    run(async {
+        let (models, limit) = (Models::default(), bucket(1));
+        models.places[0].delays.lock().unwrap().extend([(3, 0), (0, 0)]);
+        models.places[1].delays.lock().unwrap().extend([(0, 0), (3, 0)]);
+        let charges = [take(&limit, 0, 1), take(&limit, 1, 1)];
+        let (request, end) = (Request { now: START, charges: &charges }, Instant::now() + FAR);
+        let ask = || async {
+            let split = Split::new(&models, &request, |index| (place_of(charges[index].key), ()));
+            split.settle(end, &mut Vec::new()).await.unwrap();
+        };
+        tokio::join!(ask(), ask());
+        let of_place = |place: &PlaceModel| place.ends.lock().unwrap().clone();
+        let ends: Vec<Instant> = models.places.iter().flat_map(of_place).collect();
+        assert!(ends.len() > 4, "they were looked at and tried again: {}", ends.len());
+        assert!(ends.iter().all(|one| *one == end));
     });
 }
 

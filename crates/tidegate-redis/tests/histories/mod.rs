@@ -249,14 +249,15 @@ pub fn concurrency() -> impl Strategy<Value = Subject> {
 }
 
 pub fn any_limit() -> impl Strategy<Value = Subject> {
+    // In boxes, because all of them side by side are more than the stack of a test can hold some times over.
     prop_oneof![
-        token_bucket(),
-        leaky_bucket(),
-        stepped_bucket(),
-        fixed_window(),
-        sliding_window(),
-        sliding_slots(),
-        sliding_log(),
-        concurrency(),
+        token_bucket().boxed(),
+        leaky_bucket().boxed(),
+        stepped_bucket().boxed(),
+        fixed_window().boxed(),
+        sliding_window().boxed(),
+        sliding_slots().boxed(),
+        sliding_log().boxed(),
+        concurrency().boxed(),
     ]
 }

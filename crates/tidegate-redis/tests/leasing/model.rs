@@ -52,6 +52,14 @@ pub enum Fault {
     ExpiresEarly,
     /// What is unused is charged with the rest when a lease is closed.
     KeepsTheRest,
+    /// A reset forgets the leases, too.
+    ResetsLeases,
+    /// What is given back comes back twice.
+    RefundsTwice,
+    /// Leases last as long as the clock said before it was set back.
+    TrustsTheClock,
+    /// Everybody gets all that there is, if that is what they want.
+    GrantsAll,
 }
 
 impl Leased {
@@ -71,6 +79,12 @@ impl Leased {
     pub fn decide(&mut self, limit: &Limit, now: Timestamp, operation: Operation) -> Decision {
         self.expire(limit, now);
         let occupied = self.occupied();
+        let operation = match operation {
+            Operation::Refund { cost, taken_at } if self.makes(Fault::RefundsTwice) => {
+                Operation::Refund { cost: 2 * cost, taken_at }
+            }
+            other => other,
+        };
         let (mut decision, next) = limit.decide(self.inner.clone(), now, operation);
         let lacks = match operation {
             Operation::Take { .. } => decision.is_allowed() && decision.remaining < occupied,
@@ -89,6 +103,15 @@ impl Leased {
         }
         decision.remaining = decision.remaining.saturating_sub(occupied);
         decision
+    }
+
+    /// Forgets what was charged, and keeps the leases that have not expired.
+    pub fn reset(&mut self, now: Timestamp) {
+        self.inner = None;
+        self.entries.retain(|entry| entry.expires_at > now);
+        if self.makes(Fault::ResetsLeases) {
+            self.entries.clear();
+        }
     }
 
     /// One request for a lease.
@@ -165,10 +188,11 @@ impl Leased {
             return true;
         }
         let share = free / (2 * self.entries.len() as u64);
+        let greedy = self.makes(Fault::GrantsAll);
         let entry = &mut self.entries[place];
         let at_hand = entry.occupied();
-        let target = if ask.want <= at_hand + share {
-            ask.want
+        let target = if ask.want <= at_hand + share || greedy {
+            ask.want.min(at_hand + free)
         } else {
             ask.need.max(ask.waiting.min(at_hand + share))
         };
@@ -205,8 +229,10 @@ impl Leased {
     /// Charges the leases that have expired, each at its expiry.
     fn expire(&mut self, limit: &Limit, now: Timestamp) {
         // No lease is longer than that: the clock was set back, and it lasts from now on.
-        for entry in &mut self.entries {
-            entry.expires_at = entry.expires_at.min(now.plus(TTL));
+        if !self.makes(Fault::TrustsTheClock) {
+            for entry in &mut self.entries {
+                entry.expires_at = entry.expires_at.min(now.plus(TTL));
+            }
         }
         loop {
             let expired = self.entries.iter().enumerate();

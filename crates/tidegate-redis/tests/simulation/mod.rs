@@ -1,11 +1,14 @@
 //! A fleet in one thread: real books, the model of a store, and a network between them that delays, loses,
-//! repeats and reorders; nodes that crash, restart, pause and have clocks of their own; a store that
-//! fails over and loses its last writes. Everything follows from a seed.
+//! repeats and reorders; nodes that crash, restart, pause and have clocks of their own, that give back, look,
+//! reset and take beside their leases; a store that fails over and loses its last writes or all of them, and
+//! whose clock is set. Everything follows from a seed.
 #![allow(unreachable_pub, reason = "a module of a test")]
 
+pub mod history;
 pub mod node;
 pub mod oracle;
 pub mod plan;
+pub mod store;
 pub mod world;
 
 /// Random numbers that are the same everywhere (`SplitMix64`).

@@ -31,8 +31,15 @@ pub struct Plan {
     /// How often a node is cut off from the store for a while.
     pub cuts: u64,
     pub bursts: bool,
-    /// How often in a thousand chances, of which there is one in 50 ms.
+    /// How often in a thousand chances, of which there is one in 50 ms: the store falls back to what it was
+    /// a moment ago, or to nothing; its clock is set; a node resets the key.
     pub failovers: u64,
+    pub clock_steps: u64,
+    pub resets: u64,
+    /// How many in a thousand takes are given back, are made beside the lease, or only look.
+    pub refunds: u64,
+    pub direct: u64,
+    pub peeks: u64,
     /// How much faster or slower than the true time clocks run at most, in parts per thousand.
     pub drift: u64,
     /// The mistakes that the store and the nodes make, if any.
@@ -62,6 +69,14 @@ pub enum Mistake {
     SpendsTheReturned,
     /// All clocks run at a tenth of their speed.
     SlowClock,
+    /// Undoes what was taken strictly as if a lease had paid for it.
+    UndoesStrictTakes,
+    /// Undoes what the store has been told of, at the cost of what it has not.
+    UndoesTheTold,
+    /// Gives back to the store what it has undone itself.
+    RefundsTheUndone,
+    /// Wants all that there is.
+    Hoards,
 }
 
 impl Plan {
@@ -80,6 +95,8 @@ impl Plan {
         };
         let (crashes, pauses, cuts, failovers) = (rare(20), rare(20), rare(20), rare(15));
         let (lost, twice, slow, reloads) = (rare(100), rare(100), rare(100), rare(1));
+        let (clock_steps, resets, refunds) = (rare(20), rare(10), rare(200));
+        let (direct, peeks) = (rare(100), rare(50));
         let network = Network {
             delay_min: random.between(20, 500),
             delay_max: random.between(500, 5_000),
@@ -110,6 +127,11 @@ impl Plan {
             cuts,
             bursts: random.chance(400),
             failovers,
+            clock_steps,
+            resets,
+            refunds,
+            direct,
+            peeks,
             drift: random.between(0, 20),
             limit,
             fault: None,
@@ -121,8 +143,18 @@ impl Plan {
     pub fn rough(self) -> Self {
         let network =
             Network { slow: 150, slow_max: 900_000, lost: 50, twice: 150, ..self.network };
-        let calm = Self { crashes: 0, failovers: 0, reload: None, ..self };
+        let calm = Self { crashes: 0, failovers: 0, reload: None, ..self.without_excuses() };
         Self { network, pauses: 60, cuts: 20, bursts: true, cost_max: 1, ..calm }
+    }
+
+    /// The same without what begins an era.
+    fn without_excuses(self) -> Self {
+        Self { clock_steps: 0, resets: 0, ..self }
+    }
+
+    /// The same with much that is given back, and much that is taken beside the lease.
+    pub fn wavering(self) -> Self {
+        Self { refunds: 300, direct: 100, pauses: 0, cuts: 0, ..self }
     }
 
     /// The same with short windows, of which several pass while a lease lasts; one node that holds what

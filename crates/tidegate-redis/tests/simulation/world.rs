@@ -1,19 +1,20 @@
-//! The world: events in the order of their times.
+//! The world: events in the order of their times. What the store does is in `store`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use tidegate_core::{Decision, Operation, Timestamp};
+use tidegate_core::{Decision, Operation, Span, Timestamp};
 use tidegate_redis::lease::book::{Call, Outcome};
-use tidegate_redis::lease::{Ask, Intent, Told};
+use tidegate_redis::lease::{Ask, Holder, Intent, TTL, Told};
 
 use super::Random;
+use super::history::{Fact, History, What};
 use super::node::{KEY, Node};
 use super::plan::{Mistake, Plan};
 use crate::leasing::model::Leased;
 
 /// How long a request waits for a lease, and how long a node waits for an answer.
-const DEADLINE: u64 = 10_000;
+pub const DEADLINE: u64 = 10_000;
 const ANSWER_DEADLINE: u64 = 40_000;
 
 const TICK: u64 = tidegate_redis::lease::book::TICK.as_micros();
@@ -21,67 +22,85 @@ const SAMPLE: u64 = 10_000;
 const CHANCE: u64 = 50_000;
 
 /// How long the world goes on after the last request.
-const QUIET: u64 = 3_000_000;
+pub const QUIET: u64 = 3_000_000;
 
 /// For how long a node may be refused while others hold what they do not use.
 const HUNGER_MAX: u64 = 1_000_000;
 
-/// What has come of a world.
-#[derive(Debug, Default)]
-pub struct History {
-    /// What was really admitted: when, and how much.
-    pub admitted: Vec<(u64, u64)>,
-    /// When the store lost something, and how much can be admitted beyond the limit for it.
-    pub failovers: Vec<(u64, u64)>,
-    pub refused: u64,
-    pub unanswered: u64,
-    /// Requests to the store for leases, and strict ones, by node.
-    pub calls: Vec<u64>,
-    pub strict: Vec<u64>,
-    pub by_node: Vec<u64>,
-    /// A node that was refused for too long, if there is one.
-    pub starved: Option<String>,
-    /// What is leased and what is at hand when all is quiet, and what the store has left.
-    pub occupied_at_end: u64,
-    pub at_hand_at_end: u64,
-    pub end: u64,
-    pub remaining_at_end: u64,
-    /// When the first and the last node heard of other numbers.
-    pub reloaded: Option<(u64, u64)>,
-}
+/// Up to how much later a take was answered strictly than it was asked for, by any clock.
+const STRICT_WITHIN: Span = Span::from_micros(2 * DEADLINE);
 
 #[derive(Clone, Debug)]
-enum Event {
+pub enum Event {
     Arrive,
     Tick,
     Ask(Call),
     Told(Ask, Told),
     Lost(Ask),
     WaitOver,
-    Take(u64),
+    /// A strict take, and how it came to be one.
+    Take(u64, Sent),
+    Look(u64),
+    GiveBack(Taken),
+    Refund(Taken),
+    Reset(Option<Holder>),
+    ResetOver(Option<Holder>, bool),
+    /// The leases that were lost with the fact of this number cannot be spent any more.
+    SpentByNow(usize),
     Restart,
     Reload,
     Sample,
     Chance,
 }
 
-/// Events that belong to no node.
-const NOBODY: usize = usize::MAX;
+/// A strict take: when it was sent, and whether beside the lease.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    pub at: u64,
+    pub beside: bool,
+}
 
-struct World<'a> {
-    plan: &'a Plan,
-    random: Random,
-    now: u64,
-    store: Leased,
-    nodes: Vec<Node>,
+/// Something that was admitted and is to be given back.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    fact: usize,
+    pub cost: u64,
+    /// When, by the node's clock and by the store's.
+    local: Timestamp,
+    pub at: Timestamp,
+    by: By,
+}
+
+/// Who decided a take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    Book,
+    Store,
+    /// The store, for a limit that this node keeps strictly.
+    StoreBeside,
+}
+
+/// Events that belong to no node.
+pub const NOBODY: usize = usize::MAX;
+
+pub struct World<'a> {
+    pub plan: &'a Plan,
+    pub random: Random,
+    pub now: u64,
+    pub store: Leased,
+    /// How far the store's clock is ahead of the true time, the era, and when it was set forward.
+    pub clock: i64,
+    pub era: u32,
+    pub forward: Vec<(u64, u64)>,
+    pub nodes: Vec<Node>,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, (usize, u32, Event)>,
     count: u64,
     /// What the store was at some times, to fall back to.
-    snapshots: Vec<(u64, Leased)>,
+    pub snapshots: Vec<(u64, Leased)>,
     /// Nodes that have something that they do not use, and since when.
     unused: BTreeMap<u64, u64>,
-    history: History,
+    pub history: History,
 }
 
 /// Runs a world to its end.
@@ -94,6 +113,9 @@ pub fn run(plan: &Plan) -> History {
         random,
         now: plan.start,
         store,
+        clock: 0,
+        era: 0,
+        forward: Vec::new(),
         nodes,
         queue: BinaryHeap::new(),
         events: BTreeMap::new(),
@@ -113,8 +135,6 @@ impl World<'_> {
             self.start_node(number);
             if let Some((at, _)) = self.plan.reload {
                 let at = at + self.random.between(0, 200_000);
-                let (first, last) = self.history.reloaded.unwrap_or((at, at));
-                self.history.reloaded = Some((first.min(at), last.max(at)));
                 self.push(at, number, 0, Event::Reload);
             }
         }
@@ -130,13 +150,13 @@ impl World<'_> {
         self.push(tick, number, life, Event::Tick);
     }
 
-    fn push(&mut self, at: u64, node: usize, life: u32, event: Event) {
+    pub fn push(&mut self, at: u64, node: usize, life: u32, event: Event) {
         self.count += 1;
         self.queue.push(Reverse((at, self.count)));
         self.events.insert(self.count, (node, life, event));
     }
 
-    fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         self.plan.start + self.plan.length
     }
 
@@ -149,10 +169,17 @@ impl World<'_> {
         self.now = at;
         match event {
             Event::Ask(call) => self.asked(node, life, &call),
-            Event::Take(cost) => self.taken(node, life, cost),
+            Event::Take(cost, sent) => self.taken(node, life, cost, sent),
+            Event::Look(cost) => self.looked(node, cost),
+            Event::Refund(taken) => self.refunded(node, &taken),
+            Event::Reset(holder) => self.reset(node, life, holder),
+            Event::SpentByNow(fact) => self.spent_by_now(fact),
             Event::Sample => self.sample(),
             Event::Chance => self.chance(),
-            Event::Reload => self.nodes[node].limit = self.plan.reload.clone().expect("others").1,
+            Event::Reload => {
+                self.nodes[node].limit = self.plan.reload.clone().expect("others").1;
+                self.note(What::Reloaded);
+            }
             Event::Restart => {
                 if !self.nodes[node].alive {
                     self.nodes[node].begin(self.plan, &mut self.random);
@@ -198,6 +225,14 @@ impl World<'_> {
                 node.book.lost(KEY, &ask, local);
                 self.wake(number);
             }
+            Event::GiveBack(taken) => self.give_back(number, &taken),
+            Event::ResetOver(holder, done) => {
+                if let Some(holder) = holder {
+                    node.book.after_reset(KEY, holder, done);
+                }
+                node.book.lift(KEY);
+                self.send(number);
+            }
             Event::WaitOver => {
                 let (before, now) = (node.waiters.len(), self.now);
                 node.waiters.retain(|(_, until)| *until > now);
@@ -224,7 +259,23 @@ impl World<'_> {
         self.push(next, number, life, Event::Arrive);
         if busy {
             let cost = self.random.between(1, self.plan.cost_max);
-            self.attempt(number, cost, self.now + DEADLINE);
+            if self.random.chance(self.plan.peeks) {
+                self.dispatch(number, Event::Look(cost));
+            }
+            if self.random.chance(self.plan.direct) {
+                let sent = Sent { at: self.now, beside: true };
+                self.dispatch(number, Event::Take(cost, sent));
+            } else {
+                self.attempt(number, cost, self.now + DEADLINE);
+            }
+        }
+    }
+
+    /// Sends something to the store, once. It may get lost.
+    pub fn dispatch(&mut self, number: usize, event: Event) {
+        let life = self.nodes[number].life;
+        if let Some(at) = self.delivery(number) {
+            self.push(at, number, life, event);
         }
     }
 
@@ -233,7 +284,7 @@ impl World<'_> {
         let node = &mut self.nodes[number];
         let spend = node.book.spend(KEY, &node.limit, cost, node.believed(self.now));
         match spend.outcome {
-            Outcome::Decided(decision) => self.decided(number, cost, &decision),
+            Outcome::Decided(decision) => self.decided(number, cost, &decision, Some(By::Book)),
             Outcome::Wait(_) => {
                 let life = node.life;
                 node.waiters.push((cost, until));
@@ -241,10 +292,8 @@ impl World<'_> {
             }
             Outcome::Strict => {
                 self.history.strict[number] += 1;
-                let life = node.life;
-                if let Some(at) = self.delivery(number) {
-                    self.push(at, number, life, Event::Take(cost));
-                }
+                let sent = Sent { at: self.now, beside: false };
+                self.dispatch(number, Event::Take(cost, sent));
             }
         }
         if spend.due {
@@ -252,16 +301,58 @@ impl World<'_> {
         }
     }
 
-    fn decided(&mut self, number: usize, cost: u64, decision: &Decision) {
+    /// A take was decided, by whom it may be given back to.
+    pub fn decided(&mut self, number: usize, cost: u64, decision: &Decision, by: Option<By>) {
         let node = &mut self.nodes[number];
-        if decision.is_allowed() {
-            self.history.admitted.push((self.now, cost));
-            node.admitted += cost;
-            node.hungry_since = None;
-        } else {
+        if !decision.is_allowed() {
             self.history.refused += 1;
             node.hungry_since.get_or_insert(self.now);
+            return;
         }
+        node.admitted += cost;
+        node.hungry_since = None;
+        let (local, life) = (node.believed(self.now), node.life);
+        let fact = self.note(What::Admitted(cost));
+        let Some(by) = by.filter(|_| self.random.chance(self.plan.refunds)) else { return };
+        let most = if self.random.chance(200) { 2_000_000 } else { 50_000 };
+        let after = self.random.between(1, most);
+        let taken = Taken { fact, cost, local, at: self.store_now(), by };
+        self.push(self.now + after, number, life, Event::GiveBack(taken));
+    }
+
+    /// What was taken is given back: by the book, if nobody else knows of it, or else by the store.
+    fn give_back(&mut self, number: usize, taken: &Taken) {
+        let node = &self.nodes[number];
+        let now = node.believed(self.now);
+        let mistake = self.plan.mistake;
+        let taken_at = if mistake == Some(Mistake::UndoesTheTold) { now } else { taken.local };
+        // Who gives back does not always know who took.
+        let within = match taken.by {
+            By::Book if taken.cost.is_multiple_of(2) => None,
+            _ if mistake == Some(Mistake::UndoesStrictTakes) => None,
+            _ => Some(STRICT_WITHIN),
+        };
+        let undone = taken.by != By::StoreBeside
+            && node.book.give_back(KEY, taken.cost, taken_at, within, now).is_some();
+        if undone {
+            self.history.undone += 1;
+            self.note(What::GivenBack(taken.fact));
+        }
+        if !undone || mistake == Some(Mistake::RefundsTheUndone) {
+            self.dispatch(number, Event::Refund(*taken));
+        }
+    }
+
+    pub fn note_refund(&mut self, taken: &Taken) {
+        self.history.refunded += 1;
+        self.note(What::GivenBack(taken.fact));
+    }
+
+    /// Writes down a fact.
+    pub fn note(&mut self, what: What) -> usize {
+        let (at, era) = (self.store_now().as_micros(), self.era);
+        self.history.facts.push(Fact { at, era, what });
+        self.history.facts.len() - 1
     }
 
     fn wake(&mut self, number: usize) {
@@ -281,6 +372,9 @@ impl World<'_> {
         for mut call in node.book.collect(node.believed(self.now)) {
             self.nodes[number].calls += 1;
             self.nodes[number].latest = Some(call.ask);
+            if self.plan.mistake == Some(Mistake::Hoards) && call.ask.intent != Intent::Close {
+                call.ask.want = 1 << 40;
+            }
             if self.plan.mistake == Some(Mistake::SpendsTheReturned)
                 && call.ask.intent == Intent::Renew
             {
@@ -295,12 +389,12 @@ impl World<'_> {
         }
     }
 
-    const fn copies(&mut self) -> u64 {
+    pub const fn copies(&mut self) -> u64 {
         if self.random.chance(self.plan.network.twice) { 2 } else { 1 }
     }
 
     /// When a message arrives, if it does.
-    fn delivery(&mut self, number: usize) -> Option<u64> {
+    pub fn delivery(&mut self, number: usize) -> Option<u64> {
         let network = self.plan.network;
         if self.random.chance(network.lost) || self.nodes[number].cut_until > self.now {
             return None;
@@ -308,25 +402,6 @@ impl World<'_> {
         let most =
             if self.random.chance(network.slow) { network.slow_max } else { network.delay_max };
         Some(self.now + self.random.between(network.delay_min, most))
-    }
-
-    fn asked(&mut self, number: usize, life: u32, call: &Call) {
-        let told = self.store.ask(&call.limit, Timestamp::from_micros(self.now), &call.ask);
-        for _ in 0..self.copies() {
-            if let Some(at) = self.delivery(number) {
-                self.push(at, number, life, Event::Told(call.ask, told));
-            }
-        }
-    }
-
-    /// A strict take comes to the store, and counts as admitted there, whoever hears of it.
-    fn taken(&mut self, number: usize, life: u32, cost: u64) {
-        let limit = self.nodes[number].limit.clone();
-        let now = Timestamp::from_micros(self.now);
-        let decision = self.store.decide(&limit, now, Operation::Take { cost });
-        if decision.is_allowed() || self.nodes[number].life == life {
-            self.decided(number, cost, &decision);
-        }
     }
 
     fn sample(&mut self) {
@@ -345,12 +420,12 @@ impl World<'_> {
     /// Looks for a node that has been refused for too long while another one, the same all the time, had
     /// something that it did not use.
     fn look_for_hunger(&mut self) {
-        let mut unused = BTreeMap::new();
+        let (mut unused, now) = (BTreeMap::new(), self.store_now());
         for entry in &self.store.entries {
             let id = entry.holder.node;
             let owner = self.nodes.iter().find(|node| node.alive && node.id == id);
             let rest = owner.map_or(u64::MAX, |node| node.book.at_hand(KEY));
-            if entry.expires_at.as_micros() > self.now && entry.occupied().min(rest) > 0 {
+            if entry.expires_at > now && entry.occupied().min(rest) > 0 {
                 unused.insert(id, *self.unused.get(&id).unwrap_or(&self.now));
             }
         }
@@ -391,6 +466,12 @@ impl World<'_> {
         if self.random.chance(self.plan.failovers) {
             self.fail_over();
         }
+        if self.random.chance(self.plan.clock_steps) {
+            self.set_clock();
+        }
+        if self.random.chance(self.plan.resets) {
+            self.ask_for_reset();
+        }
     }
 
     /// A node dies, one time in three after it has given back what it has.
@@ -406,30 +487,17 @@ impl World<'_> {
         self.push(at, number, 0, Event::Restart);
     }
 
-    /// The store becomes what it was a moment ago, or empty.
-    fn fail_over(&mut self) {
-        let lag = self.random.between(0, 200_000);
-        let empty = self.random.chance(100);
-        let kept = self.snapshots.iter().rev().find(|(at, _)| *at + lag <= self.now);
-        let before = match kept {
-            Some((_, store)) if !empty => store.clone(),
-            _ => Leased { fault: self.plan.fault, ..Leased::default() },
-        };
-        let lost = self.store.charged - before.charged + self.store.occupied();
-        self.history.failovers.push((self.now, lost));
-        self.store = before;
-        self.snapshots.clear();
-    }
-
     fn finish(mut self) -> History {
-        let now = Timestamp::from_micros(self.end() + QUIET);
-        let limit = self.nodes[0].limit.clone();
-        let looked = self.store.decide(&limit, now, Operation::Peek { cost: 0 });
+        let (limit, look) = (self.nodes[0].limit.clone(), Operation::Peek { cost: 0 });
+        self.now = self.end() + QUIET;
+        let _ = self.store.decide(&limit, self.store_now(), look);
+        // A store that nobody asks does not know that its clock was set back: leases last from now on.
+        self.now += TTL.as_micros();
+        let looked = self.store.decide(&limit, self.store_now(), look);
         self.history.remaining_at_end = looked.remaining;
         self.history.occupied_at_end = self.store.occupied();
         let held = self.nodes.iter().filter(|node| node.alive);
         self.history.at_hand_at_end = held.map(|node| node.book.at_hand(KEY)).sum();
-        self.history.end = self.end() + QUIET;
         self.history.calls = self.nodes.iter().map(|node| node.calls).collect();
         self.history.by_node = self.nodes.iter().map(|node| node.admitted).collect();
         self.history

@@ -1,8 +1,10 @@
 //! One key in the book: how often it is asked for, and its lease.
 
+mod returns;
+
 use tidegate_core::{Decision, Key, Limit, Span, Timestamp, Verdict};
 
-use crate::lease::{Ask, Holder, Intent, SPENDABLE, TOTAL_MAX, TTL, Told};
+use crate::lease::{Ask, Holder, Intent, LeaseStats, SPENDABLE, TOTAL_MAX, TTL, Told};
 use crate::protocol::capacity;
 
 use super::{Call, Mark};
@@ -30,6 +32,9 @@ const IDLE: Span = Span::from_millis(100);
 /// store that does not answer has it.
 const TROUBLED: Span = Span::from_millis(50);
 
+/// What was left to the store longer ago than this is decided, whatever deadline it had.
+const STRICT_LATELY: Span = Span::MINUTE;
+
 /// For how long no other lease is opened where the store has no room for one.
 const FULL: Span = Span::SECOND;
 
@@ -48,6 +53,10 @@ pub(super) struct Slot {
     refused_until: Timestamp,
     /// No lease is asked for until then.
     strict_until: Timestamp,
+    /// The latest time at which a take was left to the store, and how much that was lately, less what was
+    /// given back there.
+    strict_at: Timestamp,
+    strict_left: u64,
     lease: Option<Lease>,
     /// How many requests have been answered or given up.
     answers: u32,
@@ -73,6 +82,8 @@ struct Lease {
     spent: u64,
     told: u64,
     cap: u64,
+    /// All that was granted by the last answer.
+    granted: u64,
     /// When less than this is at hand, it is time to ask for more.
     low: u64,
     spendable_until: Timestamp,
@@ -111,7 +122,7 @@ pub(super) enum Step {
 const STRICT: Step = Step::Told { decision: None, due: false };
 
 impl Slot {
-    pub(super) fn new(key: Key, limit: &Limit, now: Timestamp) -> Self {
+    pub(super) fn new(key: Key, limit: &Limit, cost: u64, now: Timestamp) -> Self {
         Self {
             key,
             limit: limit.clone(),
@@ -122,6 +133,8 @@ impl Slot {
             refused_cost: 0,
             refused_until: Timestamp::ZERO,
             strict_until: Timestamp::ZERO,
+            strict_at: now,
+            strict_left: cost,
             lease: None,
             answers: 0,
             due: false,
@@ -183,6 +196,30 @@ impl Slot {
         Step::Wait
     }
 
+    /// Whether a take is left to the store without waiting for a lease.
+    pub(super) fn is_for_store(
+        &mut self,
+        limit: &Limit,
+        cost: u64,
+        now: Timestamp,
+        holder: impl FnOnce() -> Holder,
+    ) -> bool {
+        let is_refused = cost >= self.refused_cost && now < self.refused_until;
+        if is_refused || *limit != self.limit {
+            return false;
+        }
+        self.last_at = self.last_at.max(now);
+        let is_closing = self.lease.as_ref().is_some_and(|lease| lease.closing);
+        let is_for_store = cost > capacity(limit)
+            || now < self.strict_until
+            || is_closing
+            || self.lease.is_none() && !self.open(now, holder);
+        if is_for_store {
+            self.leave_to_store(cost, now);
+        }
+        is_for_store
+    }
+
     /// Begins a lease, if the key is hot.
     fn open(&mut self, now: Timestamp, holder: impl FnOnce() -> Holder) -> bool {
         if now.since(self.counted_from) > HOT_WITHIN {
@@ -212,23 +249,6 @@ impl Slot {
         }
     }
 
-    /// Undoes a take of this time. Whatever was taken before the latest request was collected has been
-    /// told, and so has all of an earlier lease: what is untold then is somebody else's.
-    pub(super) fn give_back(
-        &mut self,
-        cost: u64,
-        taken_at: Timestamp,
-        now: Timestamp,
-    ) -> Option<Decision> {
-        let is_untold = self.lease.as_ref().is_some_and(|lease| taken_at > lease.sent_at);
-        if is_untold { self.unspend(cost, now) } else { None }
-    }
-
-    /// Undoes a take that was spent when the lease was at this mark.
-    pub(super) fn undo(&mut self, cost: u64, mark: Mark, now: Timestamp) -> Option<Decision> {
-        if self.mark() == mark { self.unspend(cost, now) } else { None }
-    }
-
     /// Which lease it is, and how often the store was told of it.
     #[inline]
     pub(super) fn mark(&self) -> Mark {
@@ -236,27 +256,16 @@ impl Slot {
         self.lease.as_ref().map_or(Mark::default(), mark)
     }
 
-    fn unspend(&mut self, cost: u64, now: Timestamp) -> Option<Decision> {
-        let lease = self.lease.as_mut()?;
-        let untold = lease.spent - lease.told;
-        if cost > untold || lease.closing {
-            return None;
-        }
-        lease.spent -= cost;
-        self.counted = self.counted.saturating_sub(cost);
-        Some(lease.allowed(&self.limit, now))
-    }
-
     pub(super) const fn answers(&self) -> u32 {
         self.answers
     }
 
     /// Stops spending before the key is reset. Gives the lease that is to be given back after that.
-    pub(super) fn before_reset(&mut self) -> Option<Holder> {
+    pub(super) fn before_reset(&mut self, tally: &mut LeaseStats) -> Option<Holder> {
         self.lift();
         if self.lease.as_ref().is_some_and(|lease| lease.sequence == 0) {
             // The store does not know of it.
-            self.end();
+            self.end(tally);
         }
         self.close();
         self.lease.as_ref().map(|lease| lease.holder)
@@ -281,7 +290,12 @@ impl Slot {
     }
 
     /// The request to send, if there is one. The node wants what it spends in so many times [`AHEAD`].
-    pub(super) fn call(&mut self, now: Timestamp, stretch: u64) -> Option<Call> {
+    pub(super) fn call(
+        &mut self,
+        now: Timestamp,
+        stretch: u64,
+        tally: &mut LeaseStats,
+    ) -> Option<Call> {
         self.due = false;
         let pace = self.measure(now);
         let lease = self.lease.as_mut()?;
@@ -291,7 +305,10 @@ impl Slot {
         if lease.sequence >= u32::MAX / 2 || lease.spent >= TOTAL_MAX / 2 {
             lease.closing = true;
         }
+        tally.spent += lease.spent - lease.told;
         let ask = lease.ask(pace, stretch, capacity(&self.limit));
+        tally.requests += 1;
+        tally.renewals += u64::from(ask.intent == Intent::Renew);
         lease.sent_at = self.last_at;
         lease.flight = Some(Flight { sent_at: self.last_at, need: ask.need, intent: ask.intent });
         Some(Call { key: self.key, limit: self.limit.clone(), ask })
@@ -311,7 +328,13 @@ impl Slot {
     }
 
     /// Takes note of an answer. Gives whether there is something to send.
-    pub(super) fn answered(&mut self, ask: &Ask, told: &Told, now: Timestamp) -> bool {
+    pub(super) fn answered(
+        &mut self,
+        ask: &Ask,
+        told: &Told,
+        now: Timestamp,
+        tally: &mut LeaseStats,
+    ) -> bool {
         let Some(lease) = &mut self.lease else { return false };
         let current = lease.is_latest(ask);
         let Some(flight) = lease.flight.take_if(|_| current) else { return false };
@@ -322,12 +345,17 @@ impl Slot {
         }
         if let (Verdict::Deny { retry_after }, 1..) = (told.decision.verdict, flight.need) {
             (self.refused_cost, self.refused_until) = (flight.need, now.plus(retry_after));
+            tally.refused += 1;
         }
+        tally.granted += told.granted.saturating_sub(lease.granted);
+        lease.granted = told.granted;
         // The store ends a lease of which nothing is left, and one that is closed.
         if !told.known || flight.intent == Intent::Close || told.granted <= lease.told {
-            self.end();
+            tally.expired += u64::from(!told.known && lease.opened);
+            self.end(tally);
             return false;
         }
+        tally.opened += u64::from(!lease.opened);
         lease.opened = true;
         lease.answered_sent_at = flight.sent_at;
         if lease.closing {
@@ -341,24 +369,25 @@ impl Slot {
         false
     }
 
-    pub(super) fn lost(&mut self, ask: &Ask, now: Timestamp) {
+    pub(super) fn lost(&mut self, ask: &Ask, now: Timestamp, tally: &mut LeaseStats) {
         if self.lease.as_ref().is_some_and(|lease| lease.is_latest(ask)) {
-            self.give_up(now);
+            self.give_up(now, tally);
         }
     }
 
     /// Waits for the answer no longer.
-    fn give_up(&mut self, now: Timestamp) {
+    fn give_up(&mut self, now: Timestamp, tally: &mut LeaseStats) {
         let Some(lease) = &mut self.lease else { return };
         if lease.flight.take().is_some() {
             self.answers = self.answers.wrapping_add(1);
             (lease.waiting, lease.need) = (0, 0);
             self.strict_until = now.plus(TROUBLED);
+            tally.unanswered += 1;
         }
     }
 
     /// Looks after the lease. Gives whether there is something to send.
-    pub(super) fn tick(&mut self, now: Timestamp) -> bool {
+    pub(super) fn tick(&mut self, now: Timestamp, tally: &mut LeaseStats) -> bool {
         let Some(lease) = &mut self.lease else { return false };
         if now >= lease.spendable_until {
             // Also for those who come with a time from before.
@@ -366,14 +395,15 @@ impl Slot {
         }
         if let Some(flight) = lease.flight {
             if now.since(flight.sent_at) > TTL {
-                self.give_up(now);
+                self.give_up(now, tally);
             }
             return false;
         }
         let idle = now.since(self.last_at) >= IDLE;
         if idle && now.since(lease.sent_at.max(self.last_at)) > TTL {
             // It has expired, and the store has charged all of it.
-            self.end();
+            tally.expired += u64::from(lease.opened);
+            self.end(tally);
             return false;
         }
         if idle && lease.sequence > 0 {
@@ -392,12 +422,22 @@ impl Slot {
         lease.flight.is_none()
     }
 
-    fn end(&mut self) {
-        if self.lease.take().is_some_and(|lease| lease.flight.is_some()) {
+    fn end(&mut self, tally: &mut LeaseStats) {
+        if let Some(lease) = self.lease.take() {
+            tally.spent += lease.spent - lease.told;
             // Those who wait for it need not.
-            self.answers = self.answers.wrapping_add(1);
+            self.answers = self.answers.wrapping_add(u32::from(lease.flight.is_some()));
         }
         (self.counted, self.counted_from) = (0, self.last_at);
+    }
+
+    pub(super) fn spendable(&self, limit: &Limit, now: Timestamp) -> u64 {
+        let lease = self.lease.as_ref().filter(|lease| now < lease.spendable_until);
+        lease.filter(|_| *limit == self.limit).map_or(0, |lease| lease.cap - lease.spent)
+    }
+
+    pub(super) const fn has_lease(&self) -> bool {
+        self.lease.is_some()
     }
 
     pub(super) fn at_hand(&self) -> u64 {
@@ -440,6 +480,7 @@ impl Lease {
             spent: 0,
             told: 0,
             cap: 0,
+            granted: 0,
             low: 0,
             spendable_until: Timestamp::ZERO,
             waiting: 0,

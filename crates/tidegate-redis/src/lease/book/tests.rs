@@ -154,7 +154,7 @@ fn an_idle_lease_is_given_back_and_one_that_is_used_is_extended() {
 fn a_take_is_undone_unless_the_store_may_know_of_it() {
     let book = leased(10);
     assert!(allowed(&book, 2));
-    assert!(book.give_back(KEY, 1, at(2), at(2)).is_some());
+    assert!(book.give_back(KEY, 1, at(2), None, at(2)).is_some());
     assert_eq!(book.at_hand(KEY), 10);
     let (_, mark) = book.spend_at_hand(KEY, &limit(100), 1, at(2)).expect("it is at hand");
     assert!(book.undo(KEY, 1, mark, at(2)).is_some());
@@ -163,12 +163,38 @@ fn a_take_is_undone_unless_the_store_may_know_of_it() {
         assert!(allowed(&book, 3));
     }
     assert_eq!(book.collect(at(3)).len(), 1, "it tells of all six");
-    assert_eq!(book.give_back(KEY, 1, at(3), at(3)), None);
+    assert_eq!(book.give_back(KEY, 1, at(3), None, at(3)), None);
     // What is spent from now on is not told, but it is not that take.
     assert!(allowed(&book, 4));
-    assert_eq!(book.give_back(KEY, 1, at(3), at(5)), None);
+    assert_eq!(book.give_back(KEY, 1, at(3), None, at(5)), None);
     assert_eq!(book.undo(KEY, 1, mark, at(5)), None);
-    assert!(book.give_back(KEY, 1, at(4), at(5)).is_some());
+    assert!(book.give_back(KEY, 1, at(4), None, at(5)).is_some());
+}
+
+#[test]
+fn a_take_that_the_store_may_have_decided_is_not_undone_in_place_of_one_that_a_lease_paid() {
+    let book = leased(10);
+    let within = Some(Span::from_millis(10));
+    // The seven before the lease were left to the store, the last of them at 0.
+    for ms in [2, 20] {
+        assert!(allowed(&book, ms));
+    }
+    for _ in 0..7 {
+        assert_eq!(book.give_back(KEY, 1, at(2), within, at(20)), None);
+    }
+    assert!(
+        book.give_back(KEY, 1, at(2), within, at(20)).is_some(),
+        "the store has none of it left"
+    );
+    assert!(
+        book.give_back(KEY, 1, at(20), within, at(20)).is_some(),
+        "too late to be one of those"
+    );
+    book.leave_to_store(KEY, 1, at(21));
+    assert!(allowed(&book, 22));
+    assert!(book.give_back(KEY, 1, at(22), None, at(22)).is_some(), "it is known who paid");
+    assert!(allowed(&book, 22));
+    assert_eq!(book.give_back(KEY, 1, at(22), within, at(22)), None);
 }
 
 #[test]
@@ -207,6 +233,26 @@ fn close_gives_everything_back_also_what_is_on_its_way() {
     assert_eq!((close.ask.intent, close.ask.spent), (Intent::Close, 6));
     let _ = book.answered(KEY, &close.ask, &told(30), at(6));
     assert_eq!(book.close(), 0);
+}
+
+#[test]
+fn stats_count_what_was_granted_spent_renewed_and_refused() {
+    let book = leased(10);
+    for _ in 0..6 {
+        assert!(allowed(&book, 3));
+    }
+    let stats = book.stats();
+    assert_eq!((stats.held, stats.at_hand, stats.granted, stats.spent), (1, 4, 10, 0));
+    let renewal = book.collect(at(3)).pop().expect("a request");
+    assert_eq!(book.stats().spent, 6, "the store is told of it");
+    let _ = book.answered(KEY, &renewal.ask, &told(30), at(4));
+    let stats = book.stats();
+    assert_eq!((stats.requests, stats.renewals, stats.opened), (2, 1, 1));
+    assert_eq!((stats.granted, stats.at_hand), (30, 24));
+    let (book, call) = hot(0);
+    let _ = book.answered(KEY, &call.ask, &refused(Span::from_millis(50)), at(1));
+    let stats = book.stats();
+    assert_eq!((stats.held, stats.granted, stats.refused, stats.opened), (0, 0, 1, 0));
 }
 
 #[test]
