@@ -102,3 +102,8 @@ pub use tidegate_store::{Charge, Settled, Source, Stats, StoreError};
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct ReadmeExamples;
+
+/// The same of the page about the library.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+struct LibraryPage;

@@ -23,6 +23,8 @@ pub struct Limiter<C = SystemClock> {
     pub(crate) clock: C,
 }
 
+const TAKE_ONE: Operation = Operation::Take { cost: 1 };
+
 /// A limit, and what sets its keys apart from those of other limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Salted {
@@ -61,9 +63,13 @@ impl<C: Clock> Limiter<C> {
     /// assert!(limiter.check("bob").is_allowed());
     /// # Ok::<(), tidegate::BuildError>(())
     /// ```
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "whoever reads a part of the decision pays for that part"
+    )]
     pub fn check(&self, who: impl Keyed) -> Decision {
-        self.check_cost(who, 1)
+        self.decide(&who, TAKE_ONE)
     }
 
     /// Takes `cost` from the quota of `who`: all of it under every limit, or nothing.
@@ -185,14 +191,13 @@ impl<C: Clock> Limiter<C> {
                 }
                 count += 1;
             }
-            let operation = Operation::Take { cost: 1 };
             for &subject in &group[..count] {
                 each(match &*self.limits {
                     [Salted { limit, salt }] => {
                         let fetched = self.table.prefetch(subject.key(*salt));
-                        self.decide_one(limit, fetched, now, operation)
+                        self.decide_one(limit, fetched, now, TAKE_ONE)
                     }
-                    _ => self.decide_several(subject, now, operation),
+                    _ => self.decide_several(subject, now, TAKE_ONE),
                 });
             }
             if count < group.len() {
@@ -230,6 +235,11 @@ impl<C: Clock> Limiter<C> {
             let fetched = self.table.prefetch(subject.key(*salt));
             return self.decide_one(limit, fetched, self.clock.now(), operation);
         }
+        self.decide_several_now(subject, operation)
+    }
+
+    #[inline(never)]
+    fn decide_several_now(&self, subject: Subject, operation: Operation) -> Decision {
         self.decide_several(subject, self.clock.now(), operation)
     }
 

@@ -306,7 +306,7 @@ rules:
         block_on(limiter.refund(first));
         assert_eq!(left(&limiter, &who), [4], "{kind}");
         // As one who was told of it over a wire.
-        let given_back = block_on(limiter.refund_at(&call, second.at())).unwrap();
+        let given_back = block_on(limiter.refund_at(&call, second.told_at())).unwrap();
         // It is rather taken for an earlier one, of which a little has come back by itself.
         let is_back = given_back.remaining() == Some(5)
             || given_back.reset_after().is_some_and(|wait| wait < Duration::from_mins(1));

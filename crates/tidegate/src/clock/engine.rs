@@ -42,15 +42,28 @@ impl<C: Counters> Engine<C> {
     #[inline]
     pub(super) fn now_micros(&self) -> u64 {
         let line = self.latch.line();
-        // A thread that is stopped between these two comes back with an age that is not fresh.
-        let age_ticks = self.ticks(line.source).wrapping_sub(line.ticks);
-        // Ticks from before the line began wrap around, and so take the slow path as well.
-        let micros =
-            if age_ticks < line.fresh_ticks { line.at(age_ticks) } else { self.micros_slowly() };
+        let micros = match line.source {
+            Source::Tsc => self.micros_on(&line, self.counters.tsc()),
+            Source::Mono => self.micros_without_tsc(),
+        };
         self.mark.raise(micros)
     }
 
     #[inline]
+    fn micros_on(&self, line: &Line, ticks: u64) -> u64 {
+        // A thread that is stopped before it has read the ticks comes back with an age that is not fresh.
+        let age_ticks = ticks.wrapping_sub(line.ticks);
+        // Ticks from before the line began wrap around, and so take the slow path as well.
+        if age_ticks < line.fresh_ticks { line.at(age_ticks) } else { self.micros_slowly() }
+    }
+
+    /// Apart, so that there is little code in whoever reads the time by the time stamp counter.
+    #[inline(never)]
+    fn micros_without_tsc(&self) -> u64 {
+        let line = self.latch.line();
+        self.micros_on(&line, self.ticks(line.source))
+    }
+
     fn ticks(&self, source: Source) -> u64 {
         match source {
             Source::Tsc => self.counters.tsc(),
@@ -156,7 +169,8 @@ impl Mark {
         if micros <= mark { mark } else { self.raise_from(micros) }
     }
 
-    #[inline]
+    /// Once in a microsecond.
+    #[inline(never)]
     fn raise_from(&self, micros: u64) -> u64 {
         // ORDERING: Relaxed, as above; the swap itself keeps the values growing.
         self.0.fetch_max(micros, Ordering::Relaxed).max(micros)

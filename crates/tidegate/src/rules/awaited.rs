@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use tidegate_core::{self as core, Key, LeaseId, Timestamp};
-use tidegate_redis::Shared;
+use tidegate_redis::{Deadline, Shared};
 use tidegate_store::snapshot::SnapshotError;
 use tidegate_store::{Charge, Request, Settled, Source, Stats, StoreError};
 
@@ -28,6 +28,26 @@ impl<C: Clock> RuleLimiter<C, Place> {
         self.decide(call, Does::Take).await
     }
 
+    /// The same where memory decides, at an instant that [`now`](Self::now) has just said: there is no
+    /// future, and `then` is handed the decision where it stands, which spares moving it. `None` where a
+    /// store has to be asked; nothing has happened then.
+    #[inline]
+    pub fn check_in_memory<T>(
+        &self,
+        call: &Call<'_>,
+        now: Timestamp,
+        then: impl FnOnce(Result<&mut RuleDecision, CheckError>) -> T,
+    ) -> Option<T> {
+        let Place::Memory(table) = &self.store else { return None };
+        let mut decision = RuleDecision::pending(self.current.load(), now);
+        let decided = match self.start(&mut decision, call, Does::Take) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.finish_in(table, &mut decision, Does::Take),
+            Err(error) => Err(error),
+        };
+        Some(then(decided.map(|()| &mut decision)))
+    }
+
     /// Something to check many calls with, one after the other. Each task or connection has its own.
     pub fn checker(&self) -> Checker<'_, C, Place> {
         Checker::new(self)
@@ -43,8 +63,8 @@ impl<C: Clock> RuleLimiter<C, Place> {
         self.decide(call, Does::Debit).await
     }
 
-    /// Gives back what an equal call took at `taken_at`, which is an instant of a node's clock, as
-    /// [`RuleDecision::at`] tells it. What has come back by itself since is not given a second time.
+    /// Gives back what an equal call took at `taken_at`, on this node or another, as
+    /// [`RuleDecision::told_at`] says it. What has come back by itself since is not given a second time.
     pub async fn refund_at(
         &self,
         call: &Call<'_>,
@@ -67,7 +87,12 @@ impl<C: Clock> RuleLimiter<C, Place> {
     /// The same for who still has to tell what the decision says. It took nothing from then on, so
     /// nothing is given back a second time.
     pub async fn refund_in(&self, decision: &mut RuleDecision) {
-        self.give_back(decision, |_| true).await;
+        self.refund_in_by(&Deadline::default(), decision).await;
+    }
+
+    /// The same for who waits no longer than this. What is not given back by then is given back all the same.
+    pub async fn refund_in_by(&self, deadline: &Deadline, decision: &mut RuleDecision) {
+        self.give_back(deadline, decision, |_| true).await;
     }
 
     /// Gives back one lease of a concurrency limit that an equal call was given. Where a call is under
@@ -109,7 +134,16 @@ impl<C: Clock> RuleLimiter<C, Place> {
     /// Gives back what a call took, and nothing a second time, as if the call had not been: what is left
     /// is then told so. What the call itself gave back stays given back.
     pub async fn refund_descriptors(&self, decision: &mut DescriptorsDecision) {
-        self.give_back_descriptors(decision).await;
+        self.refund_descriptors_by(&Deadline::default(), decision).await;
+    }
+
+    /// The same for who waits no longer than this. What is not given back by then is given back all the same.
+    pub async fn refund_descriptors_by(
+        &self,
+        deadline: &Deadline,
+        decision: &mut DescriptorsDecision,
+    ) {
+        self.give_back_descriptors(deadline, decision).await;
     }
 
     /// Decides one operation under a limit that the call brings along, on the terms of the limiter.
@@ -185,6 +219,11 @@ impl<C: Clock> RuleLimiter<C, Place> {
         }
     }
 
+    /// The time as who gives something back tells it: see [`RuleDecision::told_at`].
+    pub fn told_now(&self) -> Timestamp {
+        self.store.told_time(self.clock.now())
+    }
+
     /// Where it decides.
     pub fn place(&self) -> &Place {
         &self.store
@@ -217,6 +256,6 @@ impl<C: Clock> Checker<'_, C, Place> {
 
     /// Gives back what the call that was checked last took, as [`RuleLimiter::refund`].
     pub async fn refund(&mut self) {
-        self.limiter.give_back(&mut self.decision, |_| true).await;
+        self.limiter.give_back(&Deadline::default(), &mut self.decision, |_| true).await;
     }
 }

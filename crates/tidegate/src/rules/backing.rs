@@ -84,13 +84,17 @@ pub(super) mod sealed {
 
     /// What the procedure asks of the place where it decides.
     pub trait Backing: fmt::Debug + Send + Sync {
+        /// The time that one call has, for all that is asked to decide it.
+        type Deadline: Default + Send + Sync;
+
         /// The table, where everything is decided by one at once.
         fn memory(&self) -> Option<&Table>;
 
-        /// Decides a request, all or nothing. There are as many terms as limits, or none where memory
-        /// decides.
+        /// Decides a request, all or nothing, in what is left of the call's time. There are as many terms as
+        /// limits, or none where memory decides.
         fn decide(
             &self,
+            deadline: &Self::Deadline,
             request: &Request<'_>,
             terms: &[Terms],
             answered: &mut Answered,
@@ -100,11 +104,26 @@ pub(super) mod sealed {
         /// to `each` with its number. What comes after an error is left out.
         fn decide_each(
             &self,
+            deadline: &Self::Deadline,
             now: Timestamp,
             charges: &[Charge<'_>],
             terms: &[Terms],
             each: &mut (dyn FnMut(usize, Settled) + Send),
         ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+        /// The same for what is done whether somebody waits for it or not: what is not there in what is left
+        /// of the call's time, or when the future is dropped, goes on by itself.
+        fn carry_out(
+            &self,
+            deadline: &Self::Deadline,
+            now: Timestamp,
+            charges: &[Charge<'_>],
+            terms: &[Terms],
+            each: &mut (dyn FnMut(usize, Settled) + Send),
+        ) -> impl Future<Output = ()> + Send;
+
+        /// The same where nobody waits at all.
+        fn carry_out_later(&self, now: Timestamp, charges: &[Charge<'_>], terms: &[Terms]);
 
         /// Forgets keys: each has all of its quota again.
         fn forget(
@@ -115,8 +134,14 @@ pub(super) mod sealed {
         /// Gives back what a limit took of this node's own share while the store could not answer.
         fn give_back_share(&self, now: Timestamp, charge: &Charge<'_>, terms: Terms);
 
-        /// An instant of this node's clock as one of the clock that decides `key`.
-        fn place_time(&self, key: Key, terms: Terms, at: Timestamp) -> Timestamp;
+        /// An instant of this node's clock as one that all nodes understand.
+        fn told_time(&self, at: Timestamp) -> Timestamp;
+
+        /// Such a one as an instant of this node's clock.
+        fn own_time(&self, told: Timestamp) -> Timestamp;
+
+        /// Such a one as an instant of the clock that decides `key`.
+        fn place_time(&self, key: Key, terms: Terms, told: Timestamp) -> Timestamp;
 
         /// Whether states of this limit can be kept.
         fn check(&self, limit: &Limit) -> Result<(), TableError>;
@@ -124,6 +149,9 @@ pub(super) mod sealed {
 }
 
 impl sealed::Backing for Table {
+    /// It answers at once.
+    type Deadline = ();
+
     #[inline]
     fn memory(&self) -> Option<&Table> {
         Some(self)
@@ -132,6 +160,7 @@ impl sealed::Backing for Table {
     #[inline]
     async fn decide(
         &self,
+        (): &(),
         request: &Request<'_>,
         _: &[Terms],
         answered: &mut Answered,
@@ -143,6 +172,7 @@ impl sealed::Backing for Table {
     #[inline]
     async fn decide_each(
         &self,
+        (): &(),
         now: Timestamp,
         charges: &[Charge<'_>],
         _: &[Terms],
@@ -153,6 +183,24 @@ impl sealed::Backing for Table {
             each(index, Settled { decision, at: now, source: Source::Memory });
         }
         Ok(())
+    }
+
+    #[inline]
+    async fn carry_out(
+        &self,
+        deadline: &(),
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        terms: &[Terms],
+        each: &mut (dyn FnMut(usize, Settled) + Send),
+    ) {
+        let _ = sealed::Backing::decide_each(self, deadline, now, charges, terms, each).await;
+    }
+
+    fn carry_out_later(&self, now: Timestamp, charges: &[Charge<'_>], _: &[Terms]) {
+        for charge in charges {
+            let _ = self.decide_one(now, charge);
+        }
     }
 
     #[inline]
@@ -167,8 +215,18 @@ impl sealed::Backing for Table {
     fn give_back_share(&self, _: Timestamp, _: &Charge<'_>, _: Terms) {}
 
     #[inline]
-    fn place_time(&self, _: Key, _: Terms, at: Timestamp) -> Timestamp {
+    fn told_time(&self, at: Timestamp) -> Timestamp {
         at
+    }
+
+    #[inline]
+    fn own_time(&self, told: Timestamp) -> Timestamp {
+        told
+    }
+
+    #[inline]
+    fn place_time(&self, _: Key, _: Terms, told: Timestamp) -> Timestamp {
+        told
     }
 
     fn check(&self, limit: &Limit) -> Result<(), TableError> {

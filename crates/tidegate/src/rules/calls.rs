@@ -70,7 +70,7 @@ impl<C: Clock> RuleLimiter<C, Table> {
     /// The same for who still has to tell what the decision says. It took nothing from then on, so
     /// nothing is given back a second time.
     pub fn refund_in(&self, decision: &mut RuleDecision) {
-        at_once(self.give_back(decision, |_| true));
+        at_once(self.give_back(&(), decision, |_| true));
     }
 
     /// Gives back one lease of a concurrency limit that an equal call was given. Where a call is under

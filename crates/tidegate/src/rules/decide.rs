@@ -157,7 +157,9 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         let limit = decision.rules.limit(decision.plan.charges[0].limit);
         let charges_refused = || decision.rules.rule(limit.rule()).charge_refused;
         if !decision.is_allowed() && does == Does::Take && charges_refused() {
-            at_once(self.charge_refused(&decision.rules, decision.at, decision.answers_by_group()));
+            let answers = decision.answers_by_group();
+            let deadline = S::Deadline::default();
+            at_once(self.charge_refused(&deadline, &decision.rules, decision.at, answers));
         }
         Ok(true)
     }
@@ -171,15 +173,21 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         if let Some(table) = self.store.memory() {
             return self.finish_in(table, decision, does);
         }
-        if let Err(error) = self.decide_all(decision, does).await {
+        let deadline = S::Deadline::default();
+        let mut unfinished = Unfinished { limiter: self, decision, is_finished: false };
+        let decided = self.decide_all(&deadline, unfinished.decision, does).await;
+        unfinished.decision.told_at = self.store.told_time(unfinished.decision.at);
+        unfinished.is_finished = true;
+        drop(unfinished);
+        if let Err(error) = decided {
             // Nobody is charged for a call that was not decided.
-            self.give_back(decision, |_| true).await;
+            self.give_back(&deadline, decision, |_| true).await;
             return Err(error);
         }
         decision.outcome = Outcome::of(decision);
         if !decision.is_allowed() && does == Does::Take {
             let answers = decision.answers_by_group();
-            self.charge_refused(&decision.rules, decision.at, answers).await;
+            self.charge_refused(&deadline, &decision.rules, decision.at, answers).await;
         }
         Ok(())
     }
@@ -192,13 +200,13 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         does: Does,
     ) -> Result<(), CheckError> {
         if let Err(error) = self.decide_all_in(table, decision, does) {
-            at_once(self.give_back(decision, |_| true));
+            at_once(self.give_back(&S::Deadline::default(), decision, |_| true));
             return Err(error);
         }
         decision.outcome = Outcome::of(decision);
         if !decision.is_allowed() && does == Does::Take {
-            let answers = decision.answers_by_group();
-            at_once(self.charge_refused(&decision.rules, decision.at, answers));
+            let (deadline, answers) = (S::Deadline::default(), decision.answers_by_group());
+            at_once(self.charge_refused(&deadline, &decision.rules, decision.at, answers));
         }
         Ok(())
     }
@@ -230,24 +238,31 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         Ok(())
     }
 
-    /// The same where it has to be waited for.
-    async fn decide_all(&self, decision: &mut RuleDecision, does: Does) -> Result<(), CheckError> {
+    /// The same where it has to be waited for. Rules in shadow have what the limits in force left of the time.
+    async fn decide_all(
+        &self,
+        deadline: &S::Deadline,
+        decision: &mut RuleDecision,
+        does: Does,
+    ) -> Result<(), CheckError> {
         decision.decisions.resize(decision.plan.charges.len(), PENDING);
         let refused = decision.plan.denied_by.is_some();
-        let in_force = self.decide_together(decision, does.unless(refused), Together::InForce);
+        let now_does = does.unless(refused);
+        let in_force = self.decide_together(deadline, decision, now_does, Together::InForce);
         let all_allow = in_force.await?;
         // Where the call does not pass, it would not be charged to the rules in shadow either.
         let does = does.unless(refused || !all_allow);
         match &decision.tried()[..] {
             [] => Ok(()),
-            [only] => self.decide_together(decision, does, *only).await.map(drop),
-            several => self.decide_tried(decision, does, several).await,
+            [only] => self.decide_together(deadline, decision, does, *only).await.map(drop),
+            several => self.decide_tried(deadline, decision, does, several).await,
         }
     }
 
     /// Decides several rules in shadow, each for itself, with one wait for all of them.
     async fn decide_tried(
         &self,
+        deadline: &S::Deadline,
         decision: &mut RuleDecision,
         does: Does,
         tried: &[Together],
@@ -255,7 +270,8 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         let asked: Few<Asked<'_>> =
             tried.iter().map(|one| self.asked(decision, does, *one)).collect();
         let now = decision.at;
-        let decided = in_order(asked.iter().map(|asked| self.decide_asked(now, asked))).await;
+        let deciding = asked.iter().map(|asked| self.decide_asked(deadline, now, asked));
+        let decided = in_order(deciding).await;
         drop(asked);
         let mut result = Ok(());
         for (together, answered) in tried.iter().zip(decided) {
@@ -270,12 +286,13 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     /// Decides some of the charges all or nothing, and says whether all of them allow.
     async fn decide_together(
         &self,
+        deadline: &S::Deadline,
         decision: &mut RuleDecision,
         does: Does,
         together: Together,
     ) -> Result<bool, CheckError> {
         let asked = self.asked(decision, does, together);
-        let decided = self.decide_asked(decision.at, &asked).await;
+        let decided = self.decide_asked(deadline, decision.at, &asked).await;
         drop(asked);
         let answered = decided.map_err(CheckError::Store)?;
         Ok(decision.answer(together, does, &answered))
@@ -298,12 +315,13 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     #[inline]
     async fn decide_asked(
         &self,
+        deadline: &S::Deadline,
         now: Timestamp,
         asked: &Asked<'_>,
     ) -> Result<Answered, StoreError> {
         let mut answered = Answered::default();
         let request = Request { now, charges: &asked.charges };
-        self.store.decide(&request, &asked.terms, &mut answered).await?;
+        self.store.decide(deadline, &request, &asked.terms, &mut answered).await?;
         Ok(answered)
     }
 
@@ -320,7 +338,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         charges.map(|(planned, group)| self.sharing.terms_of(rules, planned, group)).collect()
     }
 
-    /// Puts the instants that callers name, which are of this node's clock, on the clock that decides.
+    /// Puts the instants that callers name on the clock that decides.
     pub(super) fn place_times(&self, charges: &mut [Charge<'_>], terms: &[Terms]) {
         for (charge, terms) in charges.iter_mut().zip(terms) {
             if let Operation::Refund { taken_at, .. } = &mut charge.operation {
@@ -343,6 +361,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     /// however often they asked before.
     pub(super) fn charge_refused<'d>(
         &self,
+        deadline: &S::Deadline,
         rules: &'d CompiledRules,
         at: Timestamp,
         answers: impl Iterator<Item = (&'d Planned, &'d core::Decision, Option<u8>)>,
@@ -363,18 +382,20 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
             terms.iter_mut().for_each(never_deny);
             let charges: Few<Charge<'_>> =
                 charged.iter().map(|(planned, _)| charge(rules, planned, Does::Debit)).collect();
-            let _ = self.store.decide_each(at, &charges, &terms, &mut |_, _| {}).await;
+            self.store.carry_out(deadline, at, &charges, &terms, &mut |_, _| {}).await;
         }
     }
 
     pub(super) async fn complete_in(&self, decision: &mut RuleDecision, status: u16) {
         let rules = Arc::clone(&decision.rules);
-        self.give_back(decision, |rule| !rules.rule(rule).count.counts(status)).await;
+        let refunded = |rule| !rules.rule(rule).count.counts(status);
+        self.give_back(&S::Deadline::default(), decision, refunded).await;
     }
 
     /// Gives back what a decision took, and nothing a second time.
     pub(super) async fn give_back(
         &self,
+        deadline: &S::Deadline,
         decision: &mut RuleDecision,
         refunded: impl Fn(RuleId) -> bool + Send,
     ) {
@@ -396,7 +417,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
             backs.push(Back { planned: *planned, operation, group: decision.group, source });
         }
         if !backs.is_empty() {
-            self.give_back_to(&decision.rules, &backs, &mut |_, _| {}).await;
+            self.give_back_to(deadline, &decision.rules, &backs, &mut |_, _| {}).await;
         }
     }
 
@@ -423,10 +444,11 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     }
 
     /// Gives back to the limits that it was taken from, or to those that have taken their place since,
-    /// and hands each answer to `each` with its number. What a store that cannot answer was to be given
-    /// comes back by itself in time.
+    /// and hands each answer to `each` with its number. What a store that cannot answer is to be given is kept
+    /// for when it can, as far as there is room.
     pub(super) async fn give_back_to(
         &self,
+        deadline: &S::Deadline,
         rules: &CompiledRules,
         backs: &[Back],
         each: &mut (dyn FnMut(usize, Settled) + Send),
@@ -459,7 +481,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
             terms.extend(self.terms(rules, std::iter::once((planned, *group))));
         }
         terms.iter_mut().for_each(never_deny);
-        let _ = self.store.decide_each(now, &charges, &terms, each).await;
+        self.store.carry_out(deadline, now, &charges, &terms, each).await;
     }
 
     /// The charge under the limit that has taken the place of the one it was made under, where it is
@@ -498,6 +520,39 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         let of = |planned: &Planned| (planned.key, self.sharing.terms_of(&rules, planned, group));
         let keys: Few<_> = plan.charges.iter().map(of).collect();
         self.store.forget(&keys).await.map_err(CheckError::Store)
+    }
+}
+
+/// A call that is being decided. Whoever asked may go before it is: a place that it holds by then is given back,
+/// because nobody knows of it who could. What was charged stays charged.
+struct Unfinished<'l, C: Clock, S: Backing> {
+    limiter: &'l RuleLimiter<C, S>,
+    decision: &'l mut RuleDecision,
+    is_finished: bool,
+}
+
+impl<C: Clock, S: Backing> Drop for Unfinished<'_, C, S> {
+    fn drop(&mut self) {
+        if self.is_finished || !self.decision.holds_places() {
+            return;
+        }
+        let Self { limiter, decision, .. } = self;
+        let (mut charges, mut terms): (Few<Charge<'_>>, Few<Terms>) = (Few::new(), Few::new());
+        for (index, (planned, answer)) in decision.answers().enumerate() {
+            let taken = decision.taken & (1 << index) != 0;
+            let Some(lease) = answer.lease.filter(|_| taken) else { continue };
+            let limit = decision.rules.limit(planned.limit).limit(planned.relaxed);
+            let operation = Operation::Release { lease };
+            let charge = Charge { limit, key: planned.key, operation };
+            let its = limiter.sharing.terms_of(&decision.rules, planned, decision.group);
+            if decision.by(index).source == Source::Fallback {
+                limiter.store.give_back_share(decision.at, &charge, its);
+                continue;
+            }
+            charges.push(charge);
+            terms.push(its);
+        }
+        limiter.store.carry_out_later(decision.at, &charges, &terms);
     }
 }
 

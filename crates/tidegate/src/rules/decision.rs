@@ -24,6 +24,8 @@ use crate::decision::severity;
 pub struct RuleDecision {
     pub(super) rules: Guard<Arc<CompiledRules>>,
     pub(super) at: Timestamp,
+    /// The same as all nodes understand it.
+    pub(super) told_at: Timestamp,
     pub(super) plan: Plan,
     /// One for each charge of the plan, in the same order.
     pub(super) decisions: SmallVec<[core::Decision; 2]>,
@@ -98,6 +100,7 @@ impl RuleDecision {
         Self {
             rules,
             at,
+            told_at: at,
             plan: Plan::default(),
             decisions: SmallVec::new(),
             outcome: Outcome::ALLOWED,
@@ -113,6 +116,7 @@ impl RuleDecision {
         self.plan.clear();
         self.decisions.clear();
         self.at = at;
+        self.told_at = at;
         self.taken = 0;
         self.by.clear();
         self.group = None;
@@ -258,6 +262,12 @@ impl RuleDecision {
     /// When it was decided, by this node's clock.
     pub fn at(&self) -> Timestamp {
         self.at
+    }
+
+    /// When it was decided, as who gives something back tells it, to this node or to another: where nodes share a
+    /// store, by the store's clock, whatever their own clocks show.
+    pub fn told_at(&self) -> Timestamp {
+        self.told_at
     }
 
     /// Who decided. For a call that was denied, who decided the binding limit. For one that was allowed,

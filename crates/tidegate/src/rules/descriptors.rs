@@ -142,7 +142,7 @@ impl<C: Clock> RuleLimiter<C, Table> {
     /// Gives back what a call took, and nothing a second time, as if the call had not been: what is left
     /// is then told so. What the call itself gave back stays given back.
     pub fn refund_descriptors(&self, decision: &mut DescriptorsDecision) {
-        at_once(self.give_back_descriptors(decision));
+        at_once(self.give_back_descriptors(&(), decision));
     }
 }
 
@@ -157,21 +157,27 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         decision.leave_out_replaced();
         let mut groups = decision.groups()?;
         self.carry_descriptors(&decision);
-        self.give_back_hits(&mut decision).await?;
-        self.decide_enforced(&mut decision, &mut groups).await?;
-        if let Err(error) = self.decide_in_shadow(&mut decision).await {
+        let deadline = S::Deadline::default();
+        self.give_back_hits(&deadline, &mut decision).await?;
+        self.decide_enforced(&deadline, &mut decision, &mut groups).await?;
+        if let Err(error) = self.decide_in_shadow(&deadline, &mut decision).await {
             // Nobody is charged for a call that was not decided.
-            self.give_back_descriptors(&mut decision).await;
+            self.give_back_descriptors(&deadline, &mut decision).await;
             return Err(error);
         }
         if !decision.is_allowed() {
-            self.charge_refused(&decision.rules, decision.at, answers(&groups)).await;
+            let answers = answers(&groups);
+            self.charge_refused(&deadline, &decision.rules, decision.at, answers).await;
         }
         decision.settle();
         Ok(decision)
     }
 
-    pub(super) async fn give_back_descriptors(&self, decision: &mut DescriptorsDecision) {
+    pub(super) async fn give_back_descriptors(
+        &self,
+        deadline: &S::Deadline,
+        decision: &mut DescriptorsDecision,
+    ) {
         let now = self.clock.now();
         for index in 0..decision.charges.len() {
             let charged = &mut decision.charges[index];
@@ -189,7 +195,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
                 }
                 (Under::Rule(planned), None) => {
                     let back = [Back { planned, operation, group, source: by.source }];
-                    self.give_back_to(&decision.rules, &back, &mut each).await;
+                    self.give_back_to(deadline, &decision.rules, &back, &mut each).await;
                 }
                 (Under::Given { index, key, .. }, _) => {
                     let limit = &decision.given[index].window;
@@ -198,7 +204,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
                     if by.source == Source::Fallback {
                         self.store.give_back_share(now, &charge[0], terms[0]);
                     } else {
-                        let _ = self.store.decide_each(now, &charge, &terms, &mut each).await;
+                        self.store.carry_out(deadline, now, &charge, &terms, &mut each).await;
                     }
                 }
             }
@@ -318,14 +324,18 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
 
     /// Gives back to the limits in force and to those in shadow alike. When it was taken is not told,
     /// so it counts as taken now: no more comes back than is missing.
-    async fn give_back_hits(&self, decision: &mut DescriptorsDecision) -> Result<(), CheckError> {
+    async fn give_back_hits(
+        &self,
+        deadline: &S::Deadline,
+        decision: &mut DescriptorsDecision,
+    ) -> Result<(), CheckError> {
         let is_given_back = |charged: &&Charged| charged.way == Way::GivenBack;
         let backs = || decision.charges.iter().filter(is_given_back);
         if backs().next().is_none() {
             return Ok(());
         }
         let now = decision.at;
-        let does = Does::Refund { taken_at: now };
+        let does = Does::Refund { taken_at: self.store.told_time(now) };
         let mut charges: Few<Charge<'_>> =
             backs().map(|charged| decision.charge(charged.under, does)).collect();
         let terms =
@@ -333,7 +343,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         self.place_times(&mut charges, &terms);
         let mut answers: Few<Settled> = Few::new();
         let mut each = |_: usize, settled: Settled| answers.push(settled);
-        let decided = self.store.decide_each(now, &charges, &terms, &mut each).await;
+        let decided = self.store.decide_each(deadline, now, &charges, &terms, &mut each).await;
         drop(charges);
         let backs = decision.charges.iter_mut().filter(|charged| charged.way == Way::GivenBack);
         for (charged, settled) in backs.zip(answers) {
@@ -344,7 +354,11 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
 
     /// Each rule in shadow for itself, as [`check`](Self::check) does it, and each descriptor after
     /// the one before it.
-    async fn decide_in_shadow(&self, decision: &mut DescriptorsDecision) -> Result<(), CheckError> {
+    async fn decide_in_shadow(
+        &self,
+        deadline: &S::Deadline,
+        decision: &mut DescriptorsDecision,
+    ) -> Result<(), CheckError> {
         let does = if decision.is_allowed { Does::Take } else { Does::Peek };
         let mut first = 0;
         while first < decision.charges.len() {
@@ -360,7 +374,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
             terms.iter_mut().for_each(never_deny);
             let (mut answered, count) = (Answered::default(), charges.len());
             let request = Request { now: decision.at, charges: &charges };
-            let decided = self.store.decide(&request, &terms, &mut answered).await;
+            let decided = self.store.decide(deadline, &request, &terms, &mut answered).await;
             decided.map_err(CheckError::Store)?;
             drop(charges);
             let all_allow = answered.all_allow(count);

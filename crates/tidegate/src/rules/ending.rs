@@ -40,6 +40,7 @@ impl RuleDecision {
         let counted = Self {
             rules: Guard::from_inner(Arc::clone(&self.rules)),
             at: self.at,
+            told_at: self.told_at,
             plan: self.plan.clone(),
             decisions: self.decisions.clone(),
             outcome: self.outcome,
@@ -69,7 +70,7 @@ impl<C: Clock> RuleLimiter<C> {
     /// taken, also under rules that count by the response, or whoever hangs up early would try for
     /// nothing.
     pub fn abandon(&self, mut decision: RuleDecision) {
-        at_once(self.give_back(&mut decision, |_| false));
+        at_once(self.give_back(&(), &mut decision, |_| false));
     }
 }
 
@@ -86,11 +87,11 @@ impl<C: Clock> RuleLimiter<C, Place> {
     /// taken, also under rules that count by the response, or whoever hangs up early would try for
     /// nothing.
     pub async fn abandon(&self, mut decision: RuleDecision) {
-        self.give_back(&mut decision, |_| false).await;
+        self.give_back(&tidegate_redis::Deadline::default(), &mut decision, |_| false).await;
     }
 
-    /// Counts the response of an equal call that took at `taken_at`, which is an instant of a node's
-    /// clock, as [`RuleDecision::at`] tells it. For callers that cannot keep the decision, because they
+    /// Counts the response of an equal call that took at `taken_at`, on this node or another, as
+    /// [`RuleDecision::told_at`] says it. For callers that cannot keep the decision, because they
     /// are on the other side of a wire. Nobody knows here whether it was done before: to say it twice
     /// gives back twice.
     pub async fn count_response_at(
@@ -129,7 +130,8 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         // What has been counted is settled: nothing gives it back a second time.
         decision.taken = places;
         if !backs.is_empty() {
-            self.give_back_to(&decision.rules, &backs, &mut |_, _| {}).await;
+            let deadline = S::Deadline::default();
+            self.give_back_to(&deadline, &decision.rules, &backs, &mut |_, _| {}).await;
         }
     }
 
@@ -143,7 +145,8 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         let rules = self.current.load();
         let mut plan = Plan::default();
         // The tiers and overrides of the moment at which it was taken.
-        rules.resolve(&self.ask(&rules, call, taken_at), &mut plan).map_err(CheckError::Resolve)?;
+        let then = self.store.own_time(taken_at);
+        rules.resolve(&self.ask(&rules, call, then), &mut plan).map_err(CheckError::Resolve)?;
         let group = self.sharing.group_of(call.attributes);
         let mut backs: Few<Back> = Few::new();
         for planned in &plan.charges {
@@ -164,7 +167,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
             backs.push(Back { planned: *planned, operation, group, source: Source::Store });
         }
         if !backs.is_empty() {
-            self.give_back_to(&rules, &backs, &mut |_, _| {}).await;
+            self.give_back_to(&S::Deadline::default(), &rules, &backs, &mut |_, _| {}).await;
         }
         Ok(())
     }

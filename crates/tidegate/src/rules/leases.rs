@@ -72,7 +72,8 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
             decisions[under[index]] = settled.decision;
             by[under[index]] = DecidedBy::of(&settled);
         };
-        let decided = self.store.decide_each(now, &charges, &terms, &mut each).await;
+        let decided =
+            self.store.decide_each(&S::Deadline::default(), now, &charges, &terms, &mut each).await;
         decided.map_err(CheckError::Store)?;
         drop(charges);
         decision.outcome = Outcome::of(&decision);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidegate_core::{Key, Limit, Terms, Timestamp};
-use tidegate_redis::Shared;
+use tidegate_redis::{Deadline, Shared};
 use tidegate_store::{Charge, Request, Settled, StoreError, Table, TableError};
 
 use super::backing::{Answered, Few, sealed};
@@ -29,6 +29,8 @@ impl fmt::Debug for Place {
 }
 
 impl sealed::Backing for Place {
+    type Deadline = Deadline;
+
     #[inline]
     fn memory(&self) -> Option<&Table> {
         match self {
@@ -39,6 +41,7 @@ impl sealed::Backing for Place {
 
     async fn decide(
         &self,
+        deadline: &Deadline,
         request: &Request<'_>,
         terms: &[Terms],
         answered: &mut Answered,
@@ -50,13 +53,14 @@ impl sealed::Backing for Place {
             }
             Self::Shared(shared) => {
                 answered.settled.reserve_exact(request.charges.len());
-                shared.decide(request, terms, &mut answered.settled).await
+                shared.decide_by(deadline, request, terms, &mut answered.settled).await
             }
         }
     }
 
     async fn decide_each(
         &self,
+        deadline: &Deadline,
         now: Timestamp,
         charges: &[Charge<'_>],
         terms: &[Terms],
@@ -64,7 +68,7 @@ impl sealed::Backing for Place {
     ) -> Result<(), StoreError> {
         match self {
             Self::Memory(table) => {
-                sealed::Backing::decide_each(table, now, charges, terms, each).await
+                sealed::Backing::decide_each(table, &(), now, charges, terms, each).await
             }
             Self::Shared(shared) => {
                 let mut settled = Vec::with_capacity(charges.len());
@@ -73,7 +77,8 @@ impl sealed::Backing for Place {
                     let end = first + decided_together(&charges[first..]);
                     let request = Request { now, charges: &charges[first..end] };
                     settled.clear();
-                    shared.decide(&request, &terms[first..end], &mut settled).await?;
+                    let terms = &terms[first..end];
+                    shared.decide_by(deadline, &request, terms, &mut settled).await?;
                     for (index, &one) in (first..).zip(&settled) {
                         each(index, one);
                     }
@@ -81,6 +86,29 @@ impl sealed::Backing for Place {
                 }
                 Ok(())
             }
+        }
+    }
+
+    async fn carry_out(
+        &self,
+        deadline: &Deadline,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        terms: &[Terms],
+        each: &mut (dyn FnMut(usize, Settled) + Send),
+    ) {
+        match self {
+            Self::Memory(table) => {
+                sealed::Backing::carry_out(table, &(), now, charges, terms, each).await;
+            }
+            Self::Shared(shared) => shared.carry_out(deadline, now, charges, terms, each).await,
+        }
+    }
+
+    fn carry_out_later(&self, now: Timestamp, charges: &[Charge<'_>], terms: &[Terms]) {
+        match self {
+            Self::Memory(table) => sealed::Backing::carry_out_later(table, now, charges, terms),
+            Self::Shared(shared) => shared.carry_out_later(now, charges, terms),
         }
     }
 
@@ -98,10 +126,24 @@ impl sealed::Backing for Place {
         }
     }
 
-    fn place_time(&self, key: Key, terms: Terms, at: Timestamp) -> Timestamp {
+    fn told_time(&self, at: Timestamp) -> Timestamp {
         match self {
             Self::Memory(_) => at,
-            Self::Shared(shared) => shared.place_time(key, terms, at),
+            Self::Shared(shared) => shared.told_time(at),
+        }
+    }
+
+    fn own_time(&self, told: Timestamp) -> Timestamp {
+        match self {
+            Self::Memory(_) => told,
+            Self::Shared(shared) => shared.own_time(told),
+        }
+    }
+
+    fn place_time(&self, key: Key, terms: Terms, told: Timestamp) -> Timestamp {
+        match self {
+            Self::Memory(_) => told,
+            Self::Shared(shared) => shared.place_time(key, terms, told),
         }
     }
 

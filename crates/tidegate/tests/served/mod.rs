@@ -45,6 +45,12 @@ impl Server {
         Self { child, socket: socket.to_owned(), _log: log }
     }
 
+    /// Pauses it, or has it go on.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+    }
+
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }

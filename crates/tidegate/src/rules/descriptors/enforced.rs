@@ -117,15 +117,16 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     /// has one quota fewer, so there are few of them.
     pub(super) async fn decide_enforced(
         &self,
+        deadline: &S::Deadline,
         decision: &mut DescriptorsDecision,
         groups: &mut Groups,
     ) -> Result<(), CheckError> {
-        self.hold_to_least(decision, groups).await?;
+        self.hold_to_least(deadline, decision, groups).await?;
         let is_refused = decision.parts.iter().any(Part::is_refused);
         let mut is_denied = is_refused || decision.are_quotas_over(groups);
         loop {
             let does = if is_denied { Does::Peek } else { Does::Take };
-            self.decide_round(decision, groups, does).await?;
+            self.decide_round(deadline, decision, groups, does).await?;
             if is_denied {
                 break;
             }
@@ -149,6 +150,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     /// of two tiers do, the one that leaves least holds for all of them.
     async fn hold_to_least(
         &self,
+        deadline: &S::Deadline,
         decision: &DescriptorsDecision,
         groups: &mut Groups,
     ) -> Result<(), CheckError> {
@@ -167,7 +169,8 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
                     worst = Some((bound, index));
                 }
             };
-            let looked = self.store.decide_each(decision.at, &charges, &terms, &mut each).await;
+            let now = decision.at;
+            let looked = self.store.decide_each(deadline, now, &charges, &terms, &mut each).await;
             looked.map_err(CheckError::Store)?;
             group.under = worst.map_or(group.under, |(_, index)| all[index]);
         }
@@ -177,6 +180,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     /// Asks all keys but the quotas that are over, in one step.
     async fn decide_round(
         &self,
+        deadline: &S::Deadline,
         decision: &DescriptorsDecision,
         groups: &mut Groups,
         does: Does,
@@ -195,7 +199,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         let terms = self.terms_under(decision, asked().map(|group| (group.under, group.servers)));
         let mut answered = Answered::default();
         let request = Request { now, charges: &charges };
-        let decided = self.store.decide(&request, &terms, &mut answered).await;
+        let decided = self.store.decide(deadline, &request, &terms, &mut answered).await;
         decided.map_err(CheckError::Store)?;
         let asked = groups.iter_mut().filter(|group| !group.is_out);
         for (index, group) in asked.enumerate() {
