@@ -4,6 +4,11 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
+/// As far off as anybody waits. A moment further off may be more than the clock can say.
+const FAR: Duration = Duration::from_hours(10 * 366 * 24);
+
 /// How waits grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Backoff {
@@ -33,6 +38,11 @@ pub(crate) fn random_up_to(most: Duration) -> Duration {
     let most_us = u64::try_from(most.as_micros()).unwrap_or(u64::MAX);
     let part = (u128::from(random) * (u128::from(most_us) + 1)) >> 64;
     Duration::from_micros(u64::try_from(part).unwrap_or(most_us))
+}
+
+/// The moment after such a time, or one that nobody lives to see: who says `Duration::MAX` means for ever.
+pub(crate) fn moment_after(now: Instant, time: Duration) -> Instant {
+    now + time.min(FAR)
 }
 
 #[cfg(test)]

@@ -8,14 +8,15 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::uri::PathAndQuery;
 use prost::Message as _;
-use tidegate_proto::tidegate::v1::limiter_client::LimiterClient;
-use tidegate_proto::tidegate::v1::{
-    CheckManyRequest, CheckRequest, CheckResponse, CheckResult, check_result,
-};
+use tidegate_proto::tidegate::v1::{CheckResponse, CheckResult, check_result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
-use tonic::{Code, Request};
+use tonic::client::Grpc;
+use tonic::{Code, Request, Status};
+use tonic_prost::ProstCodec;
 
 use crate::client::Pool;
 use crate::error::ClientError;
@@ -49,8 +50,25 @@ struct Queue {
 
 #[derive(Debug)]
 struct Waiting {
-    request: CheckRequest,
-    reply: oneshot::Sender<Result<CheckResponse, ClientError>>,
+    /// A `CheckRequest`, encoded.
+    call: Bytes,
+    /// Who gets the `CheckResult`, encoded.
+    reply: oneshot::Sender<Result<Bytes, ClientError>>,
+}
+
+/// A `CheckManyRequest` whose calls are encoded already: on the wire, messages are bytes with a length. Each
+/// caller encodes and decodes its own, so that what travels between tasks is small.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Calls {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    checks: Vec<Bytes>,
+}
+
+/// A `CheckManyResponse`, in the same way.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Results {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    results: Vec<Bytes>,
 }
 
 impl Batches {
@@ -59,25 +77,22 @@ impl Batches {
         Arc::new(Self { pool, window, deadline, queue: Mutex::default(), under_way })
     }
 
-    /// Sends a call with others, and waits for its answer.
-    pub(crate) async fn ask(
-        self: &Arc<Self>,
-        request: CheckRequest,
-    ) -> Result<CheckResponse, ClientError> {
+    /// Sends a call, an encoded `CheckRequest`, with others, and waits for its answer.
+    pub(crate) async fn ask(self: &Arc<Self>, call: Bytes) -> Result<CheckResponse, ClientError> {
         let (reply, answer) = oneshot::channel();
         let is_attended = {
             let mut queue = self.queue();
             if queue.calls.len() >= QUEUE_MAX {
                 return Err(ClientError::Busy);
             }
-            queue.calls.push_back(Waiting { request, reply });
+            queue.calls.push_back(Waiting { call, reply });
             std::mem::replace(&mut queue.is_attended, true)
         };
         if !is_attended {
             tokio::spawn(Arc::clone(self).gather());
         }
         // Without an answer whoever had the call has come to an end.
-        answer.await.unwrap_or(Err(ClientError::NoAnswer))
+        read(answer.await.unwrap_or(Err(ClientError::NoAnswer))?)
     }
 
     /// Sends until nothing is left to send.
@@ -109,7 +124,7 @@ impl Batches {
         let mut batch = Vec::with_capacity(queue.calls.len().min(CALLS_MAX));
         let mut bytes = 0;
         while let Some(next) = queue.calls.front() {
-            bytes += next.request.encoded_len() + BYTES_PER_CALL;
+            bytes += next.call.len() + BYTES_PER_CALL;
             if batch.len() == CALLS_MAX || (bytes > BYTES_MAX && !batch.is_empty()) {
                 break;
             }
@@ -125,13 +140,12 @@ impl Batches {
 
     async fn send(self: Arc<Self>, batch: Vec<Waiting>, _permit: OwnedSemaphorePermit) {
         let (checks, replies): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|waiting| (waiting.request, waiting.reply)).unzip();
-        let mut request = Request::new(CheckManyRequest { checks });
+            batch.into_iter().map(|waiting| (waiting.call, waiting.reply)).unzip();
+        let mut request = Request::new(Calls { checks });
         request.set_timeout(self.deadline);
-        let mut client = LimiterClient::new(self.pool.channel());
-        let asking = tokio::time::timeout(self.deadline, client.check_many(request));
+        let asking = tokio::time::timeout(self.deadline, self.check_many(request));
         let results = match asking.await {
-            Ok(Ok(response)) => Ok(response.into_inner().results),
+            Ok(Ok(results)) => Ok(results),
             Ok(Err(status)) => Err(ClientError::of(&status)),
             Err(_) => Err(ClientError::NoAnswer),
         };
@@ -140,7 +154,7 @@ impl Batches {
                 // Where there are fewer answers than calls, those without one find out by themselves.
                 for (reply, result) in replies.into_iter().zip(results) {
                     // Whoever does not wait any more does not hear it.
-                    let _ = reply.send(read(result));
+                    let _ = reply.send(Ok(result));
                 }
             }
             Err(error) => {
@@ -151,12 +165,25 @@ impl Batches {
         }
     }
 
+    /// `Limiter.CheckMany`, as the generated client would call it.
+    async fn check_many(&self, request: Request<Calls>) -> Result<Vec<Bytes>, Status> {
+        const PATH: &str = "/tidegate.v1.Limiter/CheckMany";
+        let mut to = Grpc::new(self.pool.channel());
+        let ready = to.ready().await;
+        ready.map_err(|error| Status::unavailable(error.to_string()))?;
+        let codec = ProstCodec::<Calls, Results>::default();
+        let response = to.unary(request, PathAndQuery::from_static(PATH), codec).await?;
+        Ok(response.into_inner().results)
+    }
+
     fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn read(result: CheckResult) -> Result<CheckResponse, ClientError> {
+fn read(result: Bytes) -> Result<CheckResponse, ClientError> {
+    // What cannot be read is as good as no answer.
+    let result = CheckResult::decode(result).map_err(|_| ClientError::NoAnswer)?;
     match result.of {
         Some(check_result::Of::Response(response)) => Ok(response),
         // The daemon is there, and could not decide this one call.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidegate::Call;
+use bytes::Bytes;
+use prost::Message as _;
+use tidegate::{Call, RuleDecision, RuleLimiter};
 use tidegate_proto::tidegate::v1::limiter_client::LimiterClient;
 use tidegate_proto::tidegate::v1::{
     CheckRequest, CheckResponse, CountResponseRequest, RefundRequest, ReleaseRequest,
@@ -14,8 +16,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
-use crate::answer::{Answer, By};
-use crate::backoff::{Backoff, random_up_to};
+use crate::answer::{Answer, By, Said};
+use crate::backoff::{Backoff, moment_after, random_up_to};
 use crate::batch::Batches;
 use crate::breaker::Breaker;
 use crate::config::{ClientBuilder, WhileAway};
@@ -44,8 +46,6 @@ const RETRY: Backoff =
 /// What a denied call waits longer than it is told to, as a part of that, so that callers who were
 /// denied together do not come back together.
 const SPREAD_PART: u32 = 10;
-/// The least of it, for waits that are very short.
-const SPREAD_MIN: Duration = Duration::from_millis(1);
 
 impl Client {
     /// A client of the daemon at this address, such as `http://127.0.0.1:8081`, with all defaults. It has
@@ -84,17 +84,19 @@ impl Client {
     }
 
     /// Checks until the call is allowed, waiting as long as it is told each time and a little longer, by
-    /// chance. Where that would take longer than `within`, or waiting does not help, the denial is handed
-    /// back.
+    /// chance: up to a tenth, and after each denial up to twice as much more as after the one before. Where
+    /// that would take longer than `within`, or waiting does not help, the denial is handed back.
     pub async fn acquire(&self, call: &Call<'_>, within: Duration) -> Result<Answer, ClientError> {
-        let until = Instant::now() + within;
+        let until = moment_after(Instant::now(), within);
+        let mut denials = 0;
         loop {
             let answer = self.check(call).await?;
             let Some(wait) = answer.retry_after().filter(|_| !answer.is_allowed()) else {
                 return Ok(answer);
             };
-            let spread = random_up_to((wait / SPREAD_PART).max(SPREAD_MIN));
-            let Some(next) = Instant::now().checked_add(wait + spread) else { return Ok(answer) };
+            denials += 1;
+            let spread = random_up_to(wait / SPREAD_PART) + RETRY.wait(denials);
+            let next = moment_after(Instant::now(), wait.saturating_add(spread));
             if next > until {
                 return Ok(answer);
             }
@@ -104,16 +106,8 @@ impl Client {
 
     /// Gives back everything that a call took, places too, as if it had not been.
     pub async fn refund(&self, answer: Answer) -> Result<(), ClientError> {
-        let said = match answer.by {
-            By::Daemon(said) => said,
-            By::Local(decision) => {
-                if let WhileAway::Local(limiter) = &self.inner.settings.while_away {
-                    limiter.refund(decision);
-                }
-                return Ok(());
-            }
-            By::Nobody => return Ok(()),
-        };
+        let refund = |limiter: &RuleLimiter, decision| limiter.refund(decision);
+        let Some(said) = self.said(answer, refund) else { return Ok(()) };
         let CheckRequest { domain, attributes, cost, .. } = said.request;
         if let Some(lease_id) = said.response.lease_id {
             let (domain, attributes) = (domain.clone(), attributes.clone());
@@ -132,21 +126,25 @@ impl Client {
 
     /// Gives back the places that a call holds. What it took stays taken.
     pub async fn release(&self, answer: Answer) -> Result<(), ClientError> {
-        let said = match answer.by {
-            By::Daemon(said) => said,
-            By::Local(decision) => {
-                if let WhileAway::Local(limiter) = &self.inner.settings.while_away {
-                    limiter.abandon(decision);
-                }
-                return Ok(());
-            }
-            By::Nobody => return Ok(()),
-        };
+        let abandon = |limiter: &RuleLimiter, decision| limiter.abandon(decision);
+        let Some(said) = self.said(answer, abandon) else { return Ok(()) };
         let Some(lease_id) = said.response.lease_id else { return Ok(()) };
         let CheckRequest { domain, attributes, .. } = said.request;
         let request = ReleaseRequest { domain, attributes, lease_id };
         self.tell(async |mut to, deadline| to.release(within(request, deadline)).await.map(drop))
             .await
+    }
+
+    /// What the daemon has to be told of; what was decided here is ended here.
+    fn said(&self, answer: Answer, end: impl FnOnce(&RuleLimiter, RuleDecision)) -> Option<Said> {
+        match (answer.by, &self.inner.settings.while_away) {
+            (By::Daemon(said), _) => Some(said),
+            (By::Local(decision), WhileAway::Local(limiter)) => {
+                end(limiter, decision);
+                None
+            }
+            (By::Local(_) | By::Nobody, _) => None,
+        }
     }
 
     /// Tells the status of the response to a call, for rules that count by it. Places stay held.
@@ -237,15 +235,17 @@ impl Client {
 
     /// Asks the daemon, and again where that is safe, within the deadline and the budget.
     async fn ask(&self, request: &CheckRequest) -> Result<CheckResponse, ClientError> {
-        let Inner { breaker, settings, .. } = &*self.inner;
+        let Inner { breaker, settings, batches, .. } = &*self.inner;
         settings.budget.earn();
-        let until = Instant::now() + settings.deadline;
+        // It is encoded once, however often it is sent.
+        let encoded = batches.as_ref().map(|_| Bytes::from(request.encode_to_vec()));
+        let until = moment_after(Instant::now(), settings.deadline);
         let mut failures = 0;
         loop {
             if !breaker.may_ask(Instant::now()) {
                 return Err(ClientError::Unavailable);
             }
-            let asked = timeout_at(until, self.ask_once(request.clone())).await;
+            let asked = timeout_at(until, self.ask_once(request, encoded.as_ref())).await;
             let error = match asked.unwrap_or(Err(ClientError::NoAnswer)) {
                 Err(
                     error @ (ClientError::Unavailable | ClientError::NoAnswer | ClientError::Busy),
@@ -272,13 +272,18 @@ impl Client {
         }
     }
 
-    async fn ask_once(&self, request: CheckRequest) -> Result<CheckResponse, ClientError> {
+    /// With others where calls are sent together, and then `encoded` is there.
+    async fn ask_once(
+        &self,
+        request: &CheckRequest,
+        encoded: Option<&Bytes>,
+    ) -> Result<CheckResponse, ClientError> {
         let Inner { pool, batches, settings, .. } = &*self.inner;
-        if let Some(batches) = batches {
-            return batches.ask(request).await;
+        if let Some((batches, encoded)) = batches.as_ref().zip(encoded) {
+            return batches.ask(encoded.clone()).await;
         }
         let mut to = LimiterClient::new(pool.channel());
-        let checked = to.check(within(request, settings.deadline)).await;
+        let checked = to.check(within(request.clone(), settings.deadline)).await;
         checked.map(tonic::Response::into_inner).map_err(|status| of_check(&status))
     }
 

@@ -42,6 +42,8 @@ impl ClientBuilder {
     pub const CONNECTIONS_DEFAULT: usize = 2;
     /// How long a call may take with all its retries, unless said.
     pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(250);
+    /// The longest that a call may take, whatever is said.
+    pub const DEADLINE_MAX: Duration = Duration::from_hours(1);
     /// How long the first call of a batch waits for others at most, unless said.
     pub const WINDOW_DEFAULT: Duration = Duration::from_micros(200);
     /// How often a call is made again, unless said.
@@ -65,9 +67,9 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a call may take, with all its retries.
+    /// How long a call may take, with all its retries; at most [`DEADLINE_MAX`](Self::DEADLINE_MAX).
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+        self.deadline = deadline.min(Self::DEADLINE_MAX);
         self
     }
 

@@ -48,3 +48,8 @@ pub use client::Client;
 pub use config::{ClientBuilder, WhileAway};
 pub use error::{ClientError, ConfigError};
 pub use throttled::{Replay, Throttled, ThrottledLayer};
+
+/// The programs of the page about the client, compiled with the other examples.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/client.md")]
+struct ClientPage;

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::backoff::{Backoff, random_up_to};
+use crate::backoff::{Backoff, moment_after, random_up_to};
 use crate::budget::RetryBudget;
 
 pub use advice::{retry_after, used_up_for};
@@ -121,7 +121,7 @@ where
     S: Service<Request<A>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Send,
-    A: Replay + Send + Sync + 'static,
+    A: Replay + Send + 'static,
     B: Send + 'static,
 {
     type Response = Response<B>;
@@ -150,7 +150,7 @@ impl Shared {
         S: Service<Request<A>, Response = Response<B>>,
         A: Replay,
     {
-        let until = Instant::now() + self.wait_max;
+        let until = moment_after(Instant::now(), self.wait_max);
         self.budget.earn();
         let mut refusals = 0;
         loop {
@@ -192,7 +192,7 @@ impl Shared {
         let closed_until = *self.closed_until.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         if let Some(open_at) = closed_until.filter(|open_at| *open_at <= until && *open_at > now) {
-            sleep_until(now + spread(open_at - now)).await;
+            sleep_until((now + spread(open_at - now)).min(until)).await;
         }
     }
 

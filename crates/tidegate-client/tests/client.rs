@@ -190,6 +190,58 @@ async fn what_was_taken_is_given_back_by_its_own_name() {
     assert_eq!((refund.taken_at_us, refund.attributes[0].value.as_str()), (Some(17), "b"));
 }
 
+/// Hands connections on to `to`, and counts them; all of them break when the handle is told to.
+async fn breakable(to: std::net::SocketAddr) -> (std::net::SocketAddr, Arc<tokio::sync::Notify>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let broken = Arc::new(tokio::sync::Notify::new());
+    let breaks = Arc::clone(&broken);
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let broken = Arc::clone(&broken);
+            tokio::spawn(async move {
+                let mut far = tokio::net::TcpStream::connect(to).await.unwrap();
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                    () = broken.notified() => {}
+                }
+            });
+        }
+    });
+    (address, breaks)
+}
+
+#[tokio::test]
+async fn a_call_whose_connection_broke_is_not_charged_twice() {
+    let fake = Fake::new(|_| Act::Hang);
+    let (address, breaks) = breakable(fake.serve().await).await;
+    for window in [Duration::ZERO, Duration::from_micros(200)] {
+        let before = fake.heard().messages.len() + fake.heard().single;
+        let builder = Client::builder(format!("http://{address}")).deadline(PATIENCE);
+        let client = builder.window(window).build().unwrap();
+        let checking = tokio::spawn(async move { check(&client, "a").await });
+        let heard = || fake.heard().messages.len() + fake.heard().single - before;
+        while heard() == 0 {
+            tokio::task::yield_now().await;
+        }
+        breaks.notify_waiters();
+        assert_eq!(checking.await.unwrap().unwrap_err(), ClientError::NoAnswer);
+        assert_eq!(heard(), 1, "it may have been decided, so it is not asked again");
+    }
+}
+
+#[tokio::test]
+async fn for_ever_is_a_deadline_and_a_time_to_wait() {
+    let denied = CheckResponse { retry_after_ms: Some(1), ..CheckResponse::default() };
+    let fake = Fake::new(move |message| match message {
+        0..3 => Act::Say(Box::new(denied.clone())),
+        _ => Act::Allow,
+    });
+    let client = fake.client().await.deadline(Duration::MAX).build().unwrap();
+    let answer = client.acquire(&Call::new("api", &[]), Duration::MAX).await.unwrap();
+    assert!(answer.is_allowed());
+}
+
 #[tokio::test]
 async fn settings_that_cannot_work_are_refused() {
     let error = |builder: tidegate_client::ClientBuilder| builder.build().unwrap_err();

@@ -113,6 +113,45 @@ async fn no_request_waits_longer_than_it_may() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waits_with_others_waits_no_longer_than_it_may() {
+    let used_up = [("ratelimit", r#""default";r=0;t=9"#)];
+    for _ in 0..50 {
+        let server = Server::new(&[(200, &used_up)]);
+        let layer = ThrottledLayer::new().wait_max(Duration::from_secs(10));
+        for _ in 0..2 {
+            layer.layer(server.service()).oneshot(request(Method::GET)).await.unwrap();
+        }
+        let [wait] = server.waits()[..] else { panic!("two requests") };
+        // The timer's ticks are whole milliseconds.
+        assert!(wait <= Duration::from_millis(10_001), "{wait:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn for_ever_is_a_time_to_wait() {
+    let server = Server::new(&[(429, &[("retry-after", "3600")])]);
+    let service = ThrottledLayer::new().wait_max(Duration::MAX).layer(server.service());
+    assert_eq!(service.oneshot(request(Method::GET)).await.unwrap().status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_gone_is_not_sent_again() {
+    use http_body_util::BodyExt as _;
+    use http_body_util::combinators::UnsyncBoxBody;
+    let asked = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&asked);
+    let refuses = service_fn(move |_: Request<UnsyncBoxBody<Bytes, Infallible>>| {
+        *counted.lock().unwrap() += 1;
+        let refused = Response::builder().status(429).header("retry-after", "1").body(()).unwrap();
+        async move { Ok::<_, Infallible>(refused) }
+    });
+    let service = ThrottledLayer::new().layer(refuses);
+    let request = Request::put("/").body(Full::new(Bytes::from("body")).boxed_unsync()).unwrap();
+    assert_eq!(service.oneshot(request).await.unwrap().status(), 429);
+    assert_eq!(*asked.lock().unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_what_may_be_made_twice_is() {
     for (method, key, asked) in [
         (Method::GET, false, 2),

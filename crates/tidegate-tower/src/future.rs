@@ -38,6 +38,7 @@ pin_project! {
 }
 
 impl<F, D: Decide, B, E> ResponseFuture<F, D, B, E> {
+    #[inline]
     pub(crate) fn calling(future: F, passage: Passage<D>, headers: HeaderSet) -> Self {
         Self { state: State::Calling { future, passage: Some(passage), headers } }
     }

@@ -27,6 +27,19 @@ const INVALID_ARGUMENT: u8 = 3;
 const RESOURCE_EXHAUSTED: u8 = 8;
 const UNAVAILABLE: u8 = 14;
 
+/// The content type of a request where it is a call of gRPC, in which the answer has to be given.
+pub fn content_type(headers: &HeaderMap) -> Option<&HeaderValue> {
+    const GRPC: &[u8] = b"application/grpc";
+    headers.get(CONTENT_TYPE).filter(|value| {
+        let Some((first, rest)) = value.as_bytes().split_at_checked(GRPC.len()) else {
+            return false;
+        };
+        // `application/grpc-web` is spoken by browsers, `application/grpcurl` by nobody.
+        first.eq_ignore_ascii_case(GRPC)
+            && matches!(rest.first(), None | Some(b'+' | b'-' | b';' | b' '))
+    })
+}
+
 /// A whole response: `RESOURCE_EXHAUSTED` with `RetryInfo`, `QuotaFailure`, the trailer that gRPC's own
 /// retries obey, and the headers of the set.
 pub fn refusal(
@@ -50,8 +63,8 @@ pub fn refusal(
     response
 }
 
-/// A call that was not decided.
-pub(crate) fn undecided(why: Undecided, content_type: HeaderValue) -> Response<Bytes> {
+/// A whole response to a call that was not decided, which is no denial.
+pub fn undecided(why: Undecided, content_type: HeaderValue) -> Response<Bytes> {
     let code = match why {
         Undecided::Request => INVALID_ARGUMENT,
         Undecided::Unavailable => UNAVAILABLE,
@@ -83,7 +96,7 @@ fn put(headers: &mut HeaderMap, name: HeaderName, text: &str) {
 /// The status that rules count a response by. gRPC answers 200 whatever happened and says the rest in
 /// its own status, which is here where nothing but an error was sent. The numbers are those that
 /// `google.rpc.Code` gives.
-pub(crate) fn http_status<B>(response: &Response<B>) -> u16 {
+pub fn http_status<B>(response: &Response<B>) -> u16 {
     let status = response.status();
     let Some(code) = response.headers().get(STATUS).filter(|_| status == StatusCode::OK) else {
         return status.as_u16();

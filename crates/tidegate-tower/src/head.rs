@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Uri};
+
+use crate::grpc;
 
 /// What is known of a request before its body is read.
 #[derive(Clone, Copy, Debug)]
@@ -76,18 +77,6 @@ pub(crate) enum Tongue {
 
 impl Tongue {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        const GRPC: &[u8] = b"application/grpc";
-        match headers.get(CONTENT_TYPE) {
-            Some(value) => match value.as_bytes().get(GRPC.len()..) {
-                Some(rest)
-                    if value.as_bytes()[..GRPC.len()].eq_ignore_ascii_case(GRPC)
-                        && matches!(rest.first(), None | Some(b'+' | b'-' | b';' | b' ')) =>
-                {
-                    Self::Grpc(value.clone())
-                }
-                _ => Self::Http,
-            },
-            None => Self::Http,
-        }
+        grpc::content_type(headers).map_or(Self::Http, |value| Self::Grpc(value.clone()))
     }
 }

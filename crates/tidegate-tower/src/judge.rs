@@ -42,6 +42,7 @@ const DOUBTFUL: &str = "the request names more than one host or key, or one that
 
 impl<D: Decide> Settings<D> {
     /// Decides a request at once where that is possible.
+    #[inline]
     pub(crate) fn judge(&self, head: &Head<'_>, tongue: &Tongue) -> First<D> {
         let mut attributes = ATTRIBUTES.take();
         self.describe_to(head, &mut attributes);
@@ -66,6 +67,7 @@ impl<D: Decide> Settings<D> {
     }
 
     /// What follows from a decision.
+    #[inline]
     pub(crate) fn weigh(
         &self,
         decided: Result<D::Decided, Undecided>,

@@ -43,6 +43,7 @@
 //! | `layer` | [`RateLimitLayer`] and its settings |
 //! | `service`, `future`, `body` | what it makes: [`RateLimit`], its response and the body of that |
 //! | [`decide`] | [`Decide`]: who decides; `limiter` has those of this process |
+//! | `awaited` | [`Awaited`]: a decision that is waited for, even where its client has gone |
 //! | `judge`, `passage` | what becomes of a request, and who is told how it ended |
 //! | `head` | [`Head`]: what is known of a request; [`Peer`]: who sent it |
 //! | [`standing`] | [`Standing`]: what is told, checked and made of decisions or by hand |
@@ -51,6 +52,7 @@
 //! | `text` | numbers and names as both write them |
 #![forbid(unsafe_code)]
 
+mod awaited;
 mod body;
 pub mod decide;
 mod future;
@@ -66,6 +68,7 @@ mod service;
 pub mod standing;
 mod text;
 
+pub use awaited::Awaited;
 pub use body::RateLimitBody;
 pub use decide::{Decide, Decided, Undecided};
 pub use future::ResponseFuture;
@@ -75,3 +78,8 @@ pub use layer::{OnUndecided, RateLimitLayer};
 pub use refusal::refusal;
 pub use service::RateLimit;
 pub use standing::{Policy, Standing, Unit};
+
+/// The program of the page about the middleware, compiled with the other examples.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/middleware.md")]
+struct MiddlewarePage;

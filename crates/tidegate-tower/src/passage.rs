@@ -21,6 +21,7 @@ pub(crate) struct Passage<D: Decide> {
 
 impl<D: Decide> Passage<D> {
     /// Of a call that passes at once.
+    #[inline]
     pub(crate) fn at_once(decided: D::Decided, by: &Arc<D>) -> Self {
         let by = (decided.holds_places() || decided.counts_responses()).then(|| Arc::clone(by));
         Self { decided: Some(decided), by, is_waiting: false }

@@ -27,8 +27,8 @@ pub fn refusal(standing: &Standing<'_>, set: HeaderSet) -> Response<Bytes> {
     response
 }
 
-/// A call that was not decided: 503, or 400 where the request itself is the trouble.
-pub(crate) fn undecided(why: Undecided) -> Response<Bytes> {
+/// A whole response to a call that was not decided: 503, or 400 where the request itself is the trouble.
+pub fn undecided(why: Undecided) -> Response<Bytes> {
     match why {
         Undecided::Request => problem(StatusCode::BAD_REQUEST, &why.to_string(), ""),
         Undecided::Unavailable => {

@@ -6,8 +6,9 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower_service::Service;
 
+use crate::awaited::Awaited;
 use crate::body::RateLimitBody;
-use crate::decide::{Asked, Decide};
+use crate::decide::{Asked, Decide, Decided as _};
 use crate::future::ResponseFuture;
 use crate::head::{Head, Tongue};
 use crate::judge::{First, Verdict};
@@ -93,7 +94,17 @@ impl<S, D: Decide> RateLimit<S, D> {
     where
         S: Service<Request<A>, Response = Response<B>>,
     {
-        let decided = Arc::clone(&self.settings.decider).decide(asked).await;
+        let decider = Arc::clone(&self.settings.decider);
+        let deciding = Arc::clone(&decider).decide(asked);
+        // A client that goes away meanwhile leaves nothing behind.
+        let decided = Awaited::new(deciding, move |decided| {
+            if let Ok(decided) = decided
+                && decided.is_allowed()
+            {
+                decider.withdrawn(decided);
+            }
+        });
+        let decided = decided.await;
         match self.settings.weigh(decided, &tongue) {
             Verdict::Pass(passage) => self.pass(request, passage).await,
             Verdict::Wait(passage, delay) => self.wait(request, passage, delay).await,

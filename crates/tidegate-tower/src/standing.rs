@@ -137,6 +137,7 @@ impl<'a> Standing<'a> {
 
     /// The policies and, for each, how many before it have the same name. A name connects the two
     /// headers, so the second of a name has to be told from the first.
+    #[inline]
     pub(crate) fn policies(&self) -> impl Iterator<Item = (&Policy<'a>, usize)> {
         self.policies.iter().enumerate().map(|(index, policy)| {
             let before = &self.policies[..index];

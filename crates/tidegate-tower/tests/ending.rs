@@ -6,6 +6,7 @@ mod support;
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -19,7 +20,7 @@ use support::{Client, limiter, request, rules, serve, until};
 use tidegate::{Call, ManualClock, RuleDecision, RuleLimiter};
 use tidegate_tower::decide::{Asked, Deciding};
 use tidegate_tower::{Decide, OnUndecided, RateLimitLayer, Undecided};
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 use tower::{Layer as _, Service as _, ServiceExt as _, service_fn};
 
 const ONE_AT_ONCE: &str = "{ domain: default, rules: [ { name: places, limit: 1 at once } ] }";
@@ -291,6 +292,95 @@ async fn what_cannot_be_decided_is_no_denial() {
     let address = serve(app().layer(layer)).await;
     let answer = Client::connect(address).await.post("/", "").await;
     assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "hello"));
+}
+
+/// Takes a place at once, and says so late, as a store does that answers over a network.
+struct Late(Arc<RuleLimiter<ManualClock>>, Arc<Notify>);
+
+impl Decide for Late {
+    type Decided = RuleDecision;
+
+    fn decide_now(&self, _: &Call<'_>) -> Option<Result<RuleDecision, Undecided>> {
+        None
+    }
+
+    fn decide(self: Arc<Self>, asked: Asked) -> Deciding<RuleDecision> {
+        Box::pin(async move {
+            let decided = self.0.check(&asked.call(&[])).map_err(Undecided::from);
+            self.1.notified().await;
+            decided
+        })
+    }
+
+    fn responded(self: &Arc<Self>, _: &mut RuleDecision, _: u16) {}
+
+    fn ended(self: &Arc<Self>, decided: RuleDecision) {
+        self.0.abandon(decided);
+    }
+
+    fn withdrawn(self: &Arc<Self>, decided: RuleDecision) {
+        self.0.refund(decided);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_while_a_store_decides_gives_its_place_back() {
+    let limiter = Arc::new(limiter(ONE_AT_ONCE).0);
+    let answers = Arc::new(Notify::new());
+    let late = Late(Arc::clone(&limiter), Arc::clone(&answers));
+    let service = RateLimitLayer::new(late).layer(echo());
+    let asking = tokio::spawn(service.oneshot(Request::new(())));
+    until("it is taken", || !is_free(&limiter)).await;
+    asking.abort();
+    assert!(asking.await.is_err());
+    assert!(!is_free(&limiter), "nobody knows of it yet");
+    answers.notify_one();
+    until("it is given back", || is_free(&limiter)).await;
+}
+
+/// May be called once each time it was found ready, and a clone of it was not.
+#[derive(Default)]
+struct Picky {
+    is_ready: bool,
+}
+
+impl Clone for Picky {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl tower::Service<Request<()>> for Picky {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Response<Full<Bytes>>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.is_ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        assert!(std::mem::take(&mut self.is_ready), "called without having been found ready");
+        std::future::ready(Ok(Response::new(Full::default())))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_service_that_was_found_ready_is_the_one_that_is_called() {
+    // At once, after a delay, and after a decision that is waited for.
+    let layer = RateLimitLayer::new(limiter(QUEUE).0).delay_max(Duration::from_mins(2));
+    let mut service = layer.layer(Picky::default());
+    for _ in 0..3 {
+        let response = service.ready().await.unwrap().call(Request::new(())).await.unwrap();
+        assert_eq!(response.status(), 200);
+    }
+    let answers = Arc::new(Notify::new());
+    answers.notify_one();
+    let late = Late(Arc::new(limiter(QUEUE).0), answers);
+    let mut service = RateLimitLayer::new(late).layer(Picky::default());
+    let response = service.ready().await.unwrap().call(Request::new(())).await.unwrap();
+    assert_eq!(response.status(), 200);
 }
 
 #[tokio::test]

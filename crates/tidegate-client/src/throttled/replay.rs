@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use http::{Method, Request};
+use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{Empty, Full};
 
 /// A body that can be sent again.
@@ -59,5 +60,19 @@ impl<D: Clone> Replay for Full<D> {
 impl<D> Replay for Empty<D> {
     fn replay(&self) -> Option<Self> {
         Some(Self::new())
+    }
+}
+
+/// A stream of which nobody knows what it is made of. It is gone once it was sent.
+impl<D, E> Replay for BoxBody<D, E> {
+    fn replay(&self) -> Option<Self> {
+        None
+    }
+}
+
+/// As [`BoxBody`].
+impl<D, E> Replay for UnsyncBoxBody<D, E> {
+    fn replay(&self) -> Option<Self> {
+        None
     }
 }

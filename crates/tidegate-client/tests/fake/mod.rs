@@ -123,7 +123,14 @@ impl Limiter for Fake {
         &self,
         request: Request<CheckRequest>,
     ) -> Result<Response<CheckResponse>, Status> {
-        self.0.heard.lock().unwrap().single += 1;
+        let number = {
+            let mut heard = self.0.heard.lock().unwrap();
+            heard.single += 1;
+            heard.single - 1
+        };
+        if self.0.act.as_ref().is_some_and(|act| matches!(act(number), Act::Hang)) {
+            std::future::pending::<()>().await;
+        }
         match answer(&Act::Allow, request.get_ref()).of {
             Some(check_result::Of::Response(response)) => Ok(Response::new(response)),
             _ => Err(Status::unavailable("")),
