@@ -29,7 +29,7 @@ use crate::controls::Which;
 use crate::engine::Engine;
 use crate::listen::{Address, Peer, Stream};
 use crate::metrics::{self, Entrance, Metrics};
-use crate::web::{self, Versions};
+use crate::web::{self, End, Versions};
 
 pub use self::body::{BODY_BYTES_MAX, BODY_TIMEOUT};
 pub use self::explained::explained;
@@ -72,13 +72,17 @@ impl Admin {
         let _connected = self.engine.metrics().connected(Entrance::Admin);
         let service = service_fn(|request| {
             let (admin, drain) = (self.clone(), drain.clone());
-            async move {
+            Box::pin(async move {
                 let is_head = *request.method() == Method::HEAD;
                 let reply = admin.answer(request, peer, &drain).await;
                 Ok::<_, Infallible>(reply.unwrap_or_else(Reply::from).into_response(is_head))
-            }
+            })
         });
-        web::serve(service, stream, Versions::Both, drain.clone()).await;
+        let panicked = |is_head| Reply::from(Problem::panicked()).into_response(is_head);
+        let end = web::serve(service, panicked, stream, Versions::Both, drain.clone()).await;
+        if end == End::NotTheProtocol {
+            self.engine.metrics().protocol_error(Entrance::Admin);
+        }
     }
 
     async fn answer(

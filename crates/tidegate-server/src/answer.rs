@@ -1,6 +1,7 @@
 //! A decision as protocols show it: what the rules say, or what the operator's controls say before
 //! them.
 
+use std::borrow::{Borrow, BorrowMut};
 use std::time::Duration;
 
 pub use tidegate::Source;
@@ -11,28 +12,28 @@ use tidegate_tower::Standing;
 use crate::controls::Ruling;
 use crate::lease;
 
-/// The answer to one call.
+/// The answer to one call. What the rules decided is a part of it, or borrowed where somebody answers call
+/// after call: it is too large to be handed on and on.
 #[derive(Debug)]
 #[must_use = "an answer that nobody reads limits nothing"]
-pub struct Answer {
-    by: By,
+pub struct Answer<D = RuleDecision> {
+    by: By<D>,
     at: Timestamp,
     /// How long until the same call would be held back for no longer than the caller waits.
     turned_away: Option<Duration>,
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all answers are of the large kind")]
-enum By {
+enum By<D> {
     /// Without the rules: banned, or let through.
     Controls(Ruling),
     /// By the rules; while everything is in shadow, their denial is only noted.
-    Rules { decision: RuleDecision, in_shadow: bool },
+    Rules { decision: D, in_shadow: bool },
     /// By nobody, since the store could not: it passes, as everything does that is in shadow.
     Nobody,
 }
 
-impl Answer {
+impl<D: Borrow<RuleDecision>> Answer<D> {
     pub(crate) fn ruled(ruling: Ruling, at: Timestamp) -> Self {
         Self { by: By::Controls(ruling), at, turned_away: None }
     }
@@ -42,15 +43,18 @@ impl Answer {
         Self { by: By::Nobody, at, turned_away: None }
     }
 
-    pub(crate) fn decided(decision: RuleDecision, in_shadow: bool) -> Self {
-        let at = decision.at();
+    pub(crate) fn decided(decision: D, in_shadow: bool) -> Self {
+        let at = decision.borrow().at();
         Self { by: By::Rules { decision, in_shadow }, at, turned_away: None }
     }
 
     /// Denies a call that would be held back for longer than its caller waits. The decision is handed
     /// out so that what it took can be given back; `None` where nobody has to wait so long.
     #[inline]
-    pub(crate) fn turn_away_beyond(&mut self, delay_max: Duration) -> Option<&mut RuleDecision> {
+    pub(crate) fn turn_away_beyond(&mut self, delay_max: Duration) -> Option<&mut RuleDecision>
+    where
+        D: BorrowMut<RuleDecision>,
+    {
         let delay = self.delay();
         if delay <= delay_max {
             return None;
@@ -58,7 +62,7 @@ impl Answer {
         self.turned_away = Some(delay.saturating_sub(delay_max));
         match &mut self.by {
             By::Controls(_) | By::Nobody => None,
-            By::Rules { decision, .. } => Some(decision),
+            By::Rules { decision, .. } => Some(decision.borrow_mut()),
         }
     }
 
@@ -69,7 +73,7 @@ impl Answer {
         }
         match &self.by {
             By::Controls(ruling) => !matches!(ruling, Ruling::Banned { .. }),
-            By::Rules { decision, in_shadow } => decision.is_allowed() || *in_shadow,
+            By::Rules { decision, in_shadow } => decision.borrow().is_allowed() || *in_shadow,
             By::Nobody => true,
         }
     }
@@ -92,7 +96,7 @@ impl Answer {
         match &self.by {
             By::Controls(Ruling::Banned { .. }) => Some(Reason::Banned),
             By::Controls(_) | By::Rules { in_shadow: true, .. } | By::Nobody => None,
-            By::Rules { decision, .. } => decision.reason(),
+            By::Rules { decision, .. } => decision.borrow().reason(),
         }
     }
 
@@ -127,14 +131,16 @@ impl Answer {
                 until.map(|until| Duration::from(until.since(self.at)))
             }
             By::Controls(_) | By::Rules { in_shadow: true, .. } | By::Nobody => None,
-            By::Rules { decision, .. } => decision.retry_after(),
+            By::Rules { decision, .. } => decision.borrow().retry_after(),
         }
     }
 
     /// How long to hold an allowed call back. While everything is in shadow, nobody is.
     pub fn delay(&self) -> Duration {
         match &self.by {
-            By::Rules { decision, in_shadow: false } if !self.is_turned_away() => decision.delay(),
+            By::Rules { decision, in_shadow: false } if !self.is_turned_away() => {
+                decision.borrow().delay()
+            }
             By::Rules { .. } | By::Controls(_) | By::Nobody => Duration::ZERO,
         }
     }
@@ -149,6 +155,7 @@ impl Answer {
         match &self.by {
             By::Controls(_) | By::Nobody => false,
             By::Rules { decision, in_shadow } => {
+                let decision = decision.borrow();
                 decision.is_shadow_denied() || (*in_shadow && !decision.is_allowed())
             }
         }
@@ -158,7 +165,7 @@ impl Answer {
     pub fn source(&self) -> Source {
         match &self.by {
             By::Controls(_) => Source::Memory,
-            By::Rules { decision, .. } => decision.source(),
+            By::Rules { decision, .. } => decision.borrow().source(),
             By::Nobody => Source::Fallback,
         }
     }
@@ -170,7 +177,7 @@ impl Answer {
 
     /// What a refund has to name: when something was taken; `None` where nothing was.
     pub fn taken_at(&self) -> Option<Timestamp> {
-        self.decision().filter(|decision| decision.took()).map(RuleDecision::at)
+        self.decision().filter(|decision| decision.took()).map(RuleDecision::told_at)
     }
 
     /// The leases that it was given under concurrency limits, as callers hand them back; `None` where
@@ -195,12 +202,12 @@ impl Answer {
     pub fn decision(&self) -> Option<&RuleDecision> {
         match &self.by {
             By::Controls(_) | By::Nobody => None,
-            By::Rules { decision, .. } => Some(decision),
+            By::Rules { decision, .. } => Some(decision.borrow()),
         }
     }
 
     /// The same for whoever ends the call.
-    pub(crate) fn into_decision(self) -> Option<RuleDecision> {
+    pub(crate) fn into_decision(self) -> Option<D> {
         match self.by {
             By::Controls(_) | By::Nobody => None,
             By::Rules { decision, .. } => Some(decision),

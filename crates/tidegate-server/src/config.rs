@@ -27,7 +27,7 @@ use tidegate_identity::IdentityConfig;
 use crate::listen::{Address, Service};
 use limit::LimitPer;
 use secret::{Secret, SecretError};
-use store::{DEADLINES, FLEET_SECRET_BYTES_MIN, GROUPS_MAX, StoreLayer, StoreSettings};
+use store::{DEADLINES, FLEET_SECRET_BYTES_MIN, GROUPS_MAX, NODES_MAX, StoreLayer, StoreSettings};
 use value::{Count, EnvoyHeaders, Headers, Level, LogFormat, Size, Time};
 
 /// The longest that a leaky bucket's delay may be waited out by the daemon.
@@ -338,6 +338,8 @@ pub enum SettingsError {
     FleetSecretShort,
     /// A time for the store that is out of [`DEADLINES`].
     StoreDeadline,
+    /// More nodes than [`NODES_MAX`].
+    StoreNodes,
     /// A certificate without its key, or the other way round.
     StoreCertificate,
     /// Certificates for a store that is not reached by TLS.
@@ -418,6 +420,7 @@ impl fmt::Display for SettingsError {
                 let (least, most) = (DEADLINES.start().as_millis(), DEADLINES.end().as_secs());
                 write!(f, "--store-deadline is from {least}ms to {most}s")
             }
+            Self::StoreNodes => write!(f, "--store-nodes is at most {NODES_MAX}"),
             Self::StoreCertificate => f.write_str(
                 "--store-cert and --store-key go together: the certificate of this node, and its key",
             ),

@@ -3,6 +3,7 @@
 
 mod descriptors;
 
+use std::borrow::Borrow;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
-use tidegate::redis::Shared;
+use tidegate::redis::{Deadline, Shared};
 use tidegate::rules::Held;
 use tidegate::{
     Call, Charge, CheckError, Clock, ManualClock, Place, RuleDecision, RuleLimiter, Settled,
@@ -153,11 +154,48 @@ impl Engine {
         over: Protocol,
     ) -> Result<Answer, CheckError> {
         let mut answer = self.decide(call, Does::Take, over).await?;
+        let began = answer.at();
         if let Some(decision) = answer.turn_away_beyond(delay_max) {
-            self.limiter.refund_in(decision).await;
+            self.limiter.refund_in_by(&self.rest_of(began), decision).await;
         }
         self.count(call, &answer, over);
         Ok(answer)
+    }
+
+    /// The same where memory decides, at an instant that was just read, for who answers call after call:
+    /// there is no future, and `then` is handed the answer where it stands. `None` where a store has to be
+    /// asked; nothing has happened then.
+    #[inline]
+    pub(crate) fn check_within_at_once<T>(
+        &self,
+        call: &Call<'_>,
+        (delay_max, over): (Duration, Protocol),
+        now: Timestamp,
+        then: impl FnOnce(Result<&Answer<&mut RuleDecision>, CheckError>) -> T,
+    ) -> Option<T> {
+        let ruling = self.rule_on(call);
+        if let Some(ruling @ (Ruling::Bypassed | Ruling::AllowListed | Ruling::Banned { .. })) =
+            ruling
+        {
+            let answer = Answer::ruled(ruling, now);
+            self.count(call, &answer, over);
+            return Some(then(Ok(&answer)));
+        }
+        self.limiter.check_in_memory(call, now, |decided| {
+            let answer = match decided {
+                Ok(decision) => Ok(Answer::decided(decision, ruling.is_some())),
+                Err(error) => self.unable(error, ruling.is_some(), over),
+            };
+            let mut answer = match answer {
+                Ok(answer) => answer,
+                Err(error) => return then(Err(error)),
+            };
+            if let Some(decision) = answer.turn_away_beyond(delay_max) {
+                at_once(self.limiter.refund_in(decision));
+            }
+            self.count(call, &answer, over);
+            then(Ok(&answer))
+        })
     }
 
     /// Ends a call that was let through: gives its leases back, and, where rules count by the response, what
@@ -227,6 +265,13 @@ impl Engine {
         }
     }
 
+    /// What is left of the time of a decision that began then.
+    fn rest_of(&self, began: Timestamp) -> Deadline {
+        let Some(shared) = self.shared() else { return Deadline::default() };
+        let passed = Duration::from(self.limiter.now().since(began));
+        Deadline::lasting(shared.deadline().saturating_sub(passed))
+    }
+
     #[inline]
     async fn decide(
         &self,
@@ -252,17 +297,26 @@ impl Engine {
                 let in_shadow = ruling.is_some();
                 match decided {
                     Ok(decision) => Ok(Answer::decided(decision, in_shadow)),
-                    // Nobody is turned away in shadow, whatever rules say for this case.
-                    Err(CheckError::Store(_)) if in_shadow => {
-                        Ok(Answer::undecided(self.limiter.now()))
-                    }
-                    Err(error) => {
-                        self.metrics.undecided(over);
-                        Err(error)
-                    }
+                    Err(error) => self.unable(error, in_shadow, over),
                 }
             }
         }
+    }
+
+    /// What becomes of a call that could not be decided.
+    #[cold]
+    fn unable<D: Borrow<RuleDecision>>(
+        &self,
+        error: CheckError,
+        in_shadow: bool,
+        over: Protocol,
+    ) -> Result<Answer<D>, CheckError> {
+        // Nobody is turned away in shadow, whatever rules say for this case.
+        if in_shadow && matches!(error, CheckError::Store(_)) {
+            return Ok(Answer::undecided(self.limiter.now()));
+        }
+        self.metrics.undecided(over);
+        Err(error)
     }
 
     /// Notes how long a decision took, where it was for a store to make.
@@ -276,7 +330,10 @@ impl Engine {
     }
 
     #[inline]
-    fn count(&self, call: &Call<'_>, answer: &Answer, over: Protocol) {
+    fn count<D>(&self, call: &Call<'_>, answer: &Answer<D>, over: Protocol)
+    where
+        D: Borrow<RuleDecision>,
+    {
         self.metrics.decided(over, answer);
         self.top.decided(call, answer);
     }

@@ -46,7 +46,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::{Engine, Protocol, at_once};
 use crate::listen::{Peer, Stream};
-use crate::web::{self, Opened, Versions};
+use crate::metrics::Entrance;
+use crate::web::{self, End, OnPanic, Opened, Versions};
 use problem::Problem;
 use rooms::Rooms;
 pub use route::ROUTES;
@@ -71,9 +72,12 @@ pub async fn serve_with(
     let connection = Connection { engine, settings, peer, drain: drain_of_all, rooms };
     let connection = Arc::new(connection);
     let opened = Opened::new(stream, head_timeout);
-    if let Some(opened) = express::serve(&connection, opened, head_timeout, &drain).await {
-        let service = Endpoints(connection);
-        web::serve_opened(service, opened, Versions::Both, drain, head_timeout).await;
+    let opened = express::serve(&connection, opened, head_timeout, &drain).await;
+    let Some(opened) = opened else { return };
+    let service = (Endpoints(Arc::clone(&connection)), panicked as OnPanic<_>);
+    let end = web::serve_opened(service, opened, Versions::Both, drain, head_timeout).await;
+    if end == End::NotTheProtocol {
+        connection.engine.metrics().protocol_error(Entrance::Http);
     }
 }
 
@@ -222,6 +226,10 @@ impl Future for Answering {
             Self::Later(answering) => answering.as_mut().poll(context).map(Ok),
         }
     }
+}
+
+fn panicked(is_head: bool) -> Answered {
+    finished(Problem::panicked().answer(), is_head)
 }
 
 /// The answer to `HEAD` has the length of the body and not the body. Over HTTP/2 nobody below sees to it.

@@ -12,14 +12,16 @@ mod render;
 mod series;
 mod store;
 mod text;
+mod upstream;
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate::rules::DescriptorCall;
-use tidegate::{Span, Stats, Timestamp};
+use tidegate::{RuleDecision, Span, Stats, Timestamp};
 use tidegate_rules::compile::CompiledRules;
 
 use self::cells::Cells;
@@ -32,6 +34,7 @@ use crate::engine::{DescriptorsAnswer, Engine, Protocol};
 pub use self::families::names;
 pub use self::render::fingerprint;
 pub use self::series::{GIVEN, NONE, OTHER, RULE_SERIES_MAX, SeriesName, UNKNOWN};
+pub use self::upstream::{UPSTREAM_SERIES_MAX, UpstreamCounts, UpstreamFailure, UpstreamGauges};
 
 /// What the text is, for whoever sends it.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -54,6 +57,7 @@ pub struct Metrics {
     /// Of decisions that a store makes or should have made.
     store_latency: Latency,
     connections: Cells<{ 3 * ENTRANCES }>,
+    upstreams: Mutex<Vec<upstream::Watched>>,
     reloads: AtomicU64,
     reload_errors: AtomicU64,
     started_at: Timestamp,
@@ -143,6 +147,7 @@ impl Metrics {
             latency: std::array::from_fn(|_| Latency::new()),
             store_latency: Latency::new(),
             connections: Cells::new(),
+            upstreams: Mutex::default(),
             reloads: AtomicU64::new(0),
             reload_errors: AtomicU64::new(0),
             started_at,
@@ -153,7 +158,7 @@ impl Metrics {
 
     /// Counts one decision.
     #[inline]
-    pub(crate) fn decided(&self, over: Protocol, answer: &Answer) {
+    pub(crate) fn decided<D: Borrow<RuleDecision>>(&self, over: Protocol, answer: &Answer<D>) {
         let is_allowed = answer.is_allowed();
         self.answers.add(2 * over as usize + usize::from(!is_allowed), 1);
         let Some(decision) = answer.decision() else {
@@ -262,6 +267,17 @@ impl Metrics {
     /// Counts a connection on which something was said that is not the protocol.
     pub fn protocol_error(&self, entrance: Entrance) {
         self.connections.add(BROKEN + entrance as usize, 1);
+    }
+
+    /// Tells from now on what is counted about a server behind a gateway, and what `gauges` says is so there.
+    pub fn watch(
+        &self,
+        name: &str,
+        counts: Arc<UpstreamCounts>,
+        gauges: impl Fn() -> UpstreamGauges + Send + Sync + 'static,
+    ) {
+        let watched = upstream::Watched { name: name.into(), counts, gauges: Box::new(gauges) };
+        self.upstreams.lock().push(watched);
     }
 
     /// Everything that is counted, as text of [`CONTENT_TYPE`]. It may have to read the whole table,

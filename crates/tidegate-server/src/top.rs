@@ -10,6 +10,7 @@
 
 mod heavy;
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -137,7 +138,7 @@ impl Top {
 
     /// Counts one decision.
     #[inline]
-    pub(crate) fn decided(&self, call: &Call<'_>, answer: &Answer) {
+    pub(crate) fn decided<D: Borrow<RuleDecision>>(&self, call: &Call<'_>, answer: &Answer<D>) {
         let (own, shard) = self.shard();
         if let Some(weight) = shard.weight(own, answer.at())
             && let Some(decision) = answer.decision()

@@ -1,6 +1,8 @@
 //! HTTP connections, with the bounds that keep slow and hostile ones from holding anything for long.
 //! HTTP, gRPC and the admin address all run on it.
 
+pub mod date;
+mod guarded;
 pub mod opening;
 mod together;
 
@@ -16,6 +18,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio_util::sync::CancellationToken;
 
 use crate::listen::Stream;
+use guarded::Guarded;
+pub(crate) use guarded::OnPanic;
 pub(crate) use opening::Opened;
 use together::Together;
 
@@ -40,36 +44,49 @@ pub(crate) enum Versions {
     Two,
 }
 
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "what is not the protocol is counted"]
+pub(crate) enum End {
+    /// One of us closed it, or it broke.
+    Closed,
+    /// The client said something that is not the protocol.
+    NotTheProtocol,
+}
+
 /// Serves one connection until it ends, or, once `drain` is cancelled, until what is under way is
 /// answered.
 pub(crate) async fn serve<S, B>(
     service: S,
+    on_panic: OnPanic<B>,
     stream: Stream,
     versions: Versions,
     drain: CancellationToken,
-) where
+) -> End
+where
     S: Service<Request<Incoming>, Response = Response<B>> + Send,
-    S::Future: Send + 'static,
+    S::Future: Send + Unpin + 'static,
     S::Error: Into<Box<dyn StdError + Send + Sync>>,
     B: Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
     let stream = Opened::new(stream, HEAD_TIMEOUT);
-    serve_opened(service, stream, versions, drain, HEAD_TIMEOUT).await;
+    serve_opened((service, on_panic), stream, versions, drain, HEAD_TIMEOUT).await
 }
 
 /// The same for a stream of which something may have been read, and with another time in which a client
 /// has to send the head of a request.
 pub(crate) async fn serve_opened<S, B>(
-    service: S,
+    (service, on_panic): (S, OnPanic<B>),
     mut stream: Opened,
     versions: Versions,
     drain: CancellationToken,
     head_timeout: Duration,
-) where
+) -> End
+where
     S: Service<Request<Incoming>, Response = Response<B>> + Send,
-    S::Future: Send + 'static,
+    S::Future: Send + Unpin + 'static,
     S::Error: Into<Box<dyn StdError + Send + Sync>>,
     B: Body + Send + 'static,
     B::Data: Send,
@@ -79,9 +96,10 @@ pub(crate) async fn serve_opened<S, B>(
     let opened = tokio::select! {
         biased;
         opened = tokio::time::timeout(head_timeout, stream.read_version()) => opened,
-        () = drain.cancelled() => return,
+        () = drain.cancelled() => return End::Closed,
     };
-    let Ok(Ok(is_two)) = opened else { return };
+    let Ok(Ok(is_two)) = opened else { return End::Closed };
+    let service = Guarded::new(service, on_panic);
     // What goes wrong on a connection is the client's doing, and ends with it.
     if versions == Versions::Two || is_two {
         let together = Together::default();
@@ -97,11 +115,10 @@ pub(crate) async fn serve_opened<S, B>(
         let mut connection = std::pin::pin!(connection);
         tokio::select! {
             biased;
-            _ = together.run(connection.as_mut()) => return,
+            ended = together.run(connection.as_mut()) => return End::of(&ended),
             () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
         }
-        let _ = together.run(connection).await;
-        return;
+        return End::of(&together.run(connection).await);
     }
     let mut builder = http1::Builder::new();
     // `pipeline_flush` stays off: with it, an answer waits for as long as half of another request has been
@@ -117,8 +134,22 @@ pub(crate) async fn serve_opened<S, B>(
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         biased;
-        _ = connection.as_mut() => return,
+        ended = connection.as_mut() => return End::of(&ended),
         () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
     }
-    let _ = connection.await;
+    End::of(&connection.await)
+}
+
+impl End {
+    /// A client that is gone, or too slow, has said nothing wrong.
+    fn of(ended: &hyper::Result<()>) -> Self {
+        let Err(error) = ended else { return Self::Closed };
+        let two = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+        // Over HTTP/2 what a library ends by itself is what it cannot read.
+        if error.is_parse() || two.is_some_and(h2::Error::is_library) {
+            Self::NotTheProtocol
+        } else {
+            Self::Closed
+        }
+    }
 }

@@ -159,6 +159,28 @@ async fn bytes_that_are_no_http_end_their_connection_alone() {
     }
 }
 
+#[tokio::test]
+async fn a_message_that_never_ends_is_not_waited_for_beyond_its_time() {
+    let daemon = Daemon::new(RULES);
+    let patience = Duration::from_millis(200);
+    let serve = move |engine, stream, peer, drain| {
+        grpc::serve_within(patience, engine, stream, peer, drain)
+    };
+    let address = daemon.listen(serve).await;
+    let mut sender = connect(address).await;
+    for path in [PATH, "/tidegate.v1.Limiter/Check"] {
+        let (response, mut stream) =
+            sender.send_request(head(path, "application/grpc"), false).unwrap();
+        // It says that a hundred bytes follow, and sends three of them.
+        stream.send_data(Bytes::from_static(b"\0\0\0\0\x64abc"), false).unwrap();
+        is_well(address).await;
+        let response = timeout(DEADLINE, response).await.unwrap().unwrap();
+        let status = response.headers().get("grpc-status").unwrap();
+        assert_eq!(status.to_str().unwrap(), (Code::DeadlineExceeded as i32).to_string(), "{path}");
+    }
+    is_well(address).await;
+}
+
 /// Opens streams and takes each back at once, until all are done or the other side has had enough.
 async fn flood(mut sender: Sender) {
     for _ in 0..20_000 {

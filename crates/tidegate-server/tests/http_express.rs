@@ -25,6 +25,10 @@ rules:
 domain: pair
 rules:
   - { name: one, per: [key], limits: [ 5/minute, 3/hour ] }
+---
+domain: work
+rules:
+  - { name: busy, per: [key], limit: 1 at once }
 ";
 
 /// A header that the general server takes no notice of, and that is left to it.
@@ -141,6 +145,33 @@ async fn requests_that_arrive_together_are_answered_in_order_with_those_for_othe
     }
     assert_eq!(wire.reply(false).await.unwrap().status, 404);
     assert_eq!(wire.reply(false).await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_place_that_a_status_took_is_released_by_its_header() {
+    let (_daemon, address) = daemon().await;
+    let mut wire = Wire::open(address).await;
+    let mut general = Wire::open(address).await;
+    // Whether or not the request is plain, there is one place, and a name for it.
+    for is_plain in [true, false] {
+        let ask = wire::Ask::new("GET", "/limit/ann?domain=work");
+        let first = if is_plain {
+            wire.ask(&ask).await
+        } else {
+            general.ask(&ask.header("te", "trailers")).await
+        };
+        let lease_id = first.header("x-ratelimit-lease-id").unwrap().to_owned();
+        let denied = Wire::open(address).await.get("/limit/ann?domain=work").await;
+        assert_eq!((denied.status, denied.header("x-ratelimit-lease-id")), (429, None));
+        let release = serde_json::json!({
+            "domain": "work", "attributes": { "key": "ann" }, "lease_id": lease_id,
+        });
+        let released = general.post("/v1/release", &release.to_string()).await;
+        assert_eq!((released.status, &released.json()["remaining"]), (200, &1.into()));
+    }
+    // Other limits have none.
+    let counted = Wire::open(address).await.get("/limit/ann").await;
+    assert_eq!((counted.status, counted.header("x-ratelimit-lease-id")), (200, None));
 }
 
 #[tokio::test]

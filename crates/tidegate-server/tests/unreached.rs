@@ -139,10 +139,21 @@ async fn a_share_is_given_and_every_protocol_says_that_it_is_degraded() {
     let given = r#"{"attributes":{"key":"ann"},"taken_at_us":1700000000000000}"#;
     let left = wire.post("/v1/refund", given).await.json();
     assert_eq!((&left["source"], &left["degraded"]), (&"fallback".into(), &true.into()));
+    assert_eq!(left["remaining"], 1, "it goes to the share, of which something was taken");
+    let given = r#"{"attributes":{"key":"eve"},"taken_at_us":1700000000000000}"#;
+    let kept = wire.post("/v1/refund", given).await;
+    assert_eq!((kept.status, &kept.json()["degraded"]), (200, &true.into()));
     let text = daemon.engine.metrics().render(&daemon.engine);
     let series = r#"tidegate_decisions_total{domain="default",rule="all",verdict="allowed",source="fallback"} 2"#;
     assert!(text.contains(series), "{text}");
     assert!(text.contains("tidegate_store_up{group=\"1\"} 0\n"), "{text}");
+    assert!(text.contains("tidegate_store_give_backs_kept{group=\"1\"} 1\n"), "{text}");
+    let reasons = ["timeout", "busy", "breaker", "unreachable", "broken", "refused"];
+    for reason in reasons {
+        let series =
+            format!("tidegate_store_failed_calls_total{{group=\"1\",reason=\"{reason}\"}}");
+        assert!(text.contains(&series), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -77,6 +77,11 @@ impl Problem {
         Self { header, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, detail) }
     }
 
+    /// A mistake of ours. What it is stands in the log.
+    pub(super) fn panicked() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "something went wrong here")
+    }
+
     pub(super) fn unauthorized(detail: &str) -> Self {
         let header = Some(Box::new((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))));
         Self { header, ..Self::new(StatusCode::UNAUTHORIZED, detail) }

@@ -123,6 +123,7 @@ impl Reader<'_, '_> {
             on_store_failure: self.parsed("on_store_failure"),
             store_required: self.boolean("store_required"),
             store_deadline: self.parsed("store_deadline"),
+            store_nodes: self.parsed("store_nodes"),
             store_prefix: self.text("store_prefix"),
             store_foreign_state: self.parsed("store_foreign_state"),
             store_password_file: self.path("store_password_file"),

@@ -13,7 +13,7 @@ use tidegate::redis::{ConnectError, ForeignState, RedisConfig};
 use tidegate_rules::document::{Fields, Node, Problems, list, number, text};
 
 use super::secret::Secret;
-use super::value::{Consistency, OnStoreFailure, StoreForeignState, Time, ValueError};
+use super::value::{Consistency, Count, OnStoreFailure, StoreForeignState, Time, ValueError};
 use super::{SecretSetting, SettingsError, Told, secret, secret_of};
 
 /// The least that the secret of a fleet has: what is shorter can be guessed.
@@ -22,6 +22,8 @@ pub const FLEET_SECRET_BYTES_MIN: usize = 16;
 pub const GROUPS_MAX: usize = 64;
 /// The shortest and the longest time that the store may be given for a decision.
 pub const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
+/// The most nodes that can be said to share a store.
+pub const NODES_MAX: usize = 10_000;
 /// What a store is given for a decision unless said.
 pub const DEADLINE: Duration = Duration::from_millis(10);
 
@@ -170,6 +172,8 @@ pub struct StoreSettings {
     pub is_required: bool,
     /// How long a decision of the store may take.
     pub deadline: Duration,
+    /// How many nodes there are, until the store has told.
+    pub nodes: u32,
     /// What every key begins with.
     pub prefix: Option<String>,
     /// What happens to a key that holds what somebody else wrote.
@@ -239,6 +243,7 @@ pub struct StoreLayer {
     pub on_store_failure: Option<OnStoreFailure>,
     pub store_required: Option<bool>,
     pub store_deadline: Option<Time>,
+    pub store_nodes: Option<Count>,
     pub store_prefix: Option<String>,
     pub store_foreign_state: Option<StoreForeignState>,
     pub store_password_file: Option<PathBuf>,
@@ -270,6 +275,7 @@ impl StoreLayer {
             on_store_failure: self.on_store_failure.or(below.on_store_failure),
             store_required: self.store_required.or(below.store_required),
             store_deadline: self.store_deadline.or(below.store_deadline),
+            store_nodes: self.store_nodes.or(below.store_nodes),
             store_prefix: self.store_prefix.or(below.store_prefix),
             store_foreign_state: self.store_foreign_state.or(below.store_foreign_state),
             store_password_file,
@@ -326,6 +332,10 @@ impl StoreLayer {
         if !DEADLINES.contains(&deadline) {
             return Err(SettingsError::StoreDeadline);
         }
+        let nodes = self.store_nodes.map_or(1, Count::number);
+        if nodes > NODES_MAX {
+            return Err(SettingsError::StoreNodes);
+        }
         let identity = match (self.store_cert, self.store_key) {
             (Some(cert), Some(key)) => Some((cert, key)),
             (None, None) => None,
@@ -348,6 +358,7 @@ impl StoreLayer {
             on_failure: self.on_store_failure.unwrap_or(OnStoreFailure::Local),
             is_required: self.store_required.unwrap_or(true),
             deadline,
+            nodes: nodes as u32,
             prefix: self.store_prefix,
             foreign_state: self.store_foreign_state.unwrap_or(StoreForeignState::Reset),
             password: password.map(|password| (password, password_file)),

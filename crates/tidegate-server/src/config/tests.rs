@@ -74,6 +74,7 @@ consistency: local
 on_store_failure: deny
 store_required: false
 store_deadline: 20ms
+store_nodes: 3
 store_prefix: limits
 store_foreign_state: refuse
 store_password_file: store-password
@@ -122,6 +123,7 @@ names_in_top: true
     );
     assert_eq!(store.store_foreign_state, Some(StoreForeignState::Refuse));
     assert_eq!(store.store_deadline.map(Time::duration), Some(Duration::from_millis(20)));
+    assert_eq!(store.store_nodes.map(Count::number), Some(3));
     let files = [store.store_password_file, store.store_ca, store.store_cert, store.store_key];
     let names = ["store-password", "ca.pem", "node.pem", "node.key"];
     assert_eq!(files, names.map(|name| Some(Path::new("/etc/tidegate").join(name))));
@@ -334,6 +336,7 @@ fn a_store_that_nodes_share_has_the_defaults_of_the_manual() {
 fn settings_of_a_store_that_contradict_each_other_are_refused() {
     for (text, words) in [
         ("store_deadline: 0", "--store-deadline is from 1ms to 10s"),
+        ("store_nodes: 10001", "--store-nodes is at most 10000"),
         ("store_deadline: 11s", "--store-deadline is from 1ms to 10s"),
         ("store_cert: a.pem", "--store-cert and --store-key go together"),
         ("store_ca: a.pem", "write its URL with `rediss://`"),

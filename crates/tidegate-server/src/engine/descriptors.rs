@@ -87,7 +87,8 @@ impl Engine {
         if answer.delay() > delay_max
             && let By::Rules { decision, .. } = &mut answer.by
         {
-            self.limiter.refund_descriptors(decision).await;
+            let rest = self.rest_of(answer.at);
+            self.limiter.refund_descriptors_by(&rest, decision).await;
             answer.turned_away_after = Some(delay_max);
         }
         answer

@@ -145,7 +145,7 @@ impl Limiter for Native {
         let request = request.get_ref();
         let attributes = attributes(&request.domain, &request.attributes)?;
         let call = Call::new(&request.domain, &attributes).with_cost(request.cost.unwrap_or(1));
-        let now = || self.engine.limiter().now();
+        let now = || self.engine.limiter().told_now();
         let taken_at = request.taken_at_us.map_or_else(now, Timestamp::from_micros);
         let decision = self.engine.refund(&call, taken_at).await;
         let decision = decision.map_err(|error| undecided(&error))?;

@@ -5,23 +5,23 @@
 //! the bytes from there on, and so does the rest of its connection. So nothing is decided here about what HTTP is:
 //! only what cannot be read in two ways is answered. The answers are the general server's to the byte.
 
-use std::cell::RefCell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::pin;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use tidegate::Timestamp;
-use tidegate_tower::{HeaderSet, Standing};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 use super::route::LIMIT_PREFIX;
+use super::status::Passed;
 use super::{Answered, Connection, HeldBack, limit};
-use crate::engine::Protocol;
+use crate::engine::{Protocol, at_once};
 use crate::web::Opened;
+use crate::web::date::put_date;
 
 /// Room for the bytes that are read at a time: little at first, which is what a connection keeps while it waits, and
 /// more where more comes.
@@ -95,34 +95,53 @@ struct Lane {
 
 impl Lane {
     /// Answers all requests that are for this place, up to the first one that is not.
+    #[inline]
     async fn answer_all(&mut self, connection: &Connection, stream: &mut Opened) -> io::Result<()> {
+        let engine = &connection.engine;
+        let mut now = engine.limiter().now();
         while let Some(Plain { target, length }) = Plain::of(&self.input) {
-            if connection.engine.is_shared() {
-                // The next decision may have to be waited for, and this is no reason to wait.
-                send(&mut self.output, stream).await?;
-            }
-            let (now, start) = (connection.engine.limiter().now(), self.output.len());
-            let target = target.split_once('?').unwrap_or((target, ""));
-            let answering = limit::answer(connection, target, |standing, set| {
-                write_allowed(&mut self.output, standing, set, now);
-                Told::Written
+            let (mut start, target) = (self.output.len(), path_and_query(target));
+            let made = limit::answer_at_once(connection, target, now, |passed| {
+                write_allowed(&mut self.output, passed, now)
             });
-            let HeldBack { answer, delay } = connection.timed(Protocol::Http, answering).await;
+            let HeldBack { answer, delay } = if let Some(made) = made {
+                made
+            } else {
+                // The decision may have to be waited for, and this is no reason for others to wait.
+                send(&mut self.output, stream).await?;
+                (start, now) = (0, engine.limiter().now());
+                let write = |passed: &Passed<'_>| write_allowed(&mut self.output, passed, now);
+                // On the heap, because it would be a large part of every connection.
+                Box::pin(limit::answer(connection, target, write)).await
+            };
+            let made_at = engine.limiter().now();
+            engine.metrics().took(Protocol::Http, made_at.since(now).into());
             if let Told::Answer(answer) = answer {
-                write(&mut self.output, answer, now).await;
+                write(&mut self.output, *answer, now);
             }
             self.input.advance(length);
+            now = made_at;
             if !delay.is_zero() {
                 let held_back = self.output.split_off(start);
                 send(&mut self.output, stream).await?;
                 tokio::time::sleep(delay).await;
                 self.output = held_back;
+                now = engine.limiter().now();
             }
             if self.output.len() >= WRITE_BYTES {
                 send(&mut self.output, stream).await?;
+                now = engine.limiter().now();
             }
         }
         send(&mut self.output, stream).await
+    }
+}
+
+#[inline]
+fn path_and_query(target: &str) -> (&str, &str) {
+    match target.bytes().position(|byte| byte == b'?') {
+        Some(mark) => (&target[..mark], &target[mark + 1..]),
+        None => (target, ""),
     }
 }
 
@@ -136,27 +155,30 @@ async fn send(output: &mut Vec<u8>, stream: &mut Opened) -> io::Result<()> {
 /// What became of a request.
 enum Told {
     Written,
-    Answer(Answered),
+    Answer(Box<Answered>),
 }
 
 impl From<Answered> for Told {
     fn from(answer: Answered) -> Self {
-        Self::Answer(answer)
+        Self::Answer(Box::new(answer))
     }
 }
 
 /// Appends the answer to a call that passes, as the general server would send it.
-fn write_allowed(out: &mut Vec<u8>, standing: &Standing<'_>, set: HeaderSet, now: Timestamp) {
+#[inline]
+fn write_allowed(out: &mut Vec<u8>, passed: &Passed<'_>, now: Timestamp) -> Told {
     out.extend_from_slice(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n");
-    set.write_lines(standing, out);
+    passed.write_lines(out);
     write_end(out, limit::ALLOWED, now);
+    Told::Written
 }
 
 /// Appends any other answer, as the general server would send it.
-async fn write(out: &mut Vec<u8>, answer: Answered, now: Timestamp) {
+#[cold]
+fn write(out: &mut Vec<u8>, answer: Answered, now: Timestamp) {
     let (head, mut body) = answer.into_parts();
-    let body = match body.frame().await {
-        Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+    let body = match at_once(body.frame()) {
+        Some(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
         _ => Bytes::new(),
     };
     let reason = head.status.canonical_reason().unwrap_or_default();
@@ -178,22 +200,6 @@ fn write_end(out: &mut Vec<u8>, body: &[u8], now: Timestamp) {
     put_date(out, now);
     out.extend_from_slice(b"\r\n\r\n");
     out.extend_from_slice(body);
-}
-
-/// Appends the time in whole seconds, which is put into words once in each of them.
-fn put_date(out: &mut Vec<u8>, now: Timestamp) {
-    thread_local! {
-        static WORDED: RefCell<(u64, String)> = const { RefCell::new((u64::MAX, String::new())) };
-    }
-    let secs = now.as_micros() / 1_000_000;
-    WORDED.with_borrow_mut(|(at, words)| {
-        if *at != secs {
-            *at = secs;
-            let time = UNIX_EPOCH + Duration::from_secs(secs);
-            *words = httpdate::fmt_http_date(time);
-        }
-        out.extend_from_slice(words.as_bytes());
-    });
 }
 
 /// A request that is answered here.
@@ -241,22 +247,21 @@ impl<'i> Plain<'i> {
 /// Whether a byte of a target means one thing to everybody.
 #[inline]
 const fn is_plain_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'-' | b'.'
-                | b'_'
-                | b'~'
-                | b'%'
-                | b'/'
-                | b'?'
-                | b'&'
-                | b'='
-                | b'+'
-                | b':'
-                | b'@'
-                | b','
-        )
+    const PLAIN: [bool; 256] = {
+        let (mut plain, mut byte) = ([false; 256], 0);
+        while byte < 128 {
+            plain[byte] = (byte as u8).is_ascii_alphanumeric();
+            byte += 1;
+        }
+        let others = b"-._~%/?&=+:@,";
+        let mut place = 0;
+        while place < others.len() {
+            plain[others[place] as usize] = true;
+            place += 1;
+        }
+        plain
+    };
+    PLAIN[byte as usize]
 }
 
 /// Whether a header says nothing about a body or about the connection but what holds anyway.

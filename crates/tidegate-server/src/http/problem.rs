@@ -106,6 +106,11 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "not decided: the answer was not there at once")
     }
 
+    /// A mistake of ours. What it is stands in the log, and is not for clients.
+    pub(super) fn panicked() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "something went wrong here")
+    }
+
     pub(super) fn answer(&self) -> Answered {
         // Strings and numbers always have a form in JSON.
         let body = serde_json::to_vec(self).unwrap_or_default();

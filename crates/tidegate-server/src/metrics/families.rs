@@ -53,7 +53,7 @@ families! {
     STORE_COALESCED: Counter "tidegate_store_coalesced_total"
         "Calls that a script call decided which was sent for another.";
     STORE_FAILED: Counter "tidegate_store_failed_calls_total"
-        "Calls that the store did not answer: by their deadline, because too many were under way, or because the breaker was open.";
+        "Calls that the store did not decide, by the reason.";
     STORE_IN_FLIGHT: Gauge "tidegate_store_in_flight"
         "Calls that wait for the store now.";
     STORE_LATENCY: Histogram "tidegate_store_decision_duration_seconds"
@@ -70,8 +70,32 @@ families! {
         "Times that the store had lost the script.";
     STORE_FOREIGN_STATES: Counter "tidegate_store_foreign_states_total"
         "Keys in the store that held what another program wrote.";
+    STORE_LEASES: Gauge "tidegate_store_leases"
+        "Leases that this node has, also those that are being opened or given back.";
+    STORE_LEASED_AT_HAND: Gauge "tidegate_store_leased_at_hand"
+        "What these leases have left to be spent.";
+    STORE_LEASED: Counter "tidegate_store_leased_total"
+        "What the store has granted in leases.";
+    STORE_LEASED_SPENT: Counter "tidegate_store_leased_spent_total"
+        "What of it was spent by this node itself, as far as the store was told or the lease has ended.";
+    STORE_LEASE_REQUESTS: Counter "tidegate_store_lease_requests_total"
+        "Requests about leases that were sent to the store.";
+    STORE_LEASE_RENEWALS: Counter "tidegate_store_lease_renewals_total"
+        "Those of them that extended a lease.";
+    STORE_LEASE_REFUSALS: Counter "tidegate_store_lease_refusals_total"
+        "Those by which the store did not grant what was needed.";
+    STORE_LEASE_UNANSWERED: Counter "tidegate_store_lease_unanswered_total"
+        "Those without an answer in time.";
+    STORE_LEASES_EXPIRED: Counter "tidegate_store_leases_expired_total"
+        "Leases that the store no longer knew, or that could not be given back in time.";
+    STORE_REDIRECTS: Counter "tidegate_store_redirects_total"
+        "Calls that one server of a cluster sent on to another.";
+    STORE_PLACES_RETURNED: Counter "tidegate_store_places_returned_total"
+        "Places under concurrency limits that were given back because nobody waited for them any more.";
+    STORE_GIVE_BACKS_KEPT: Gauge "tidegate_store_give_backs_kept"
+        "What the store is to be given back when it answers again.";
     STORE_GIVE_BACKS_FAILED: Counter "tidegate_store_give_backs_failed_total"
-        "Charges that were refused in another place, and could not be given back for certain.";
+        "Charges that were to be given back, and were not for certain.";
     CACHED_DENIALS: Counter "tidegate_cached_denials_total"
         "Requests that were refused without asking the store, because a denial still held.";
     DENIALS_KEPT: Gauge "tidegate_denials_kept"
@@ -96,6 +120,20 @@ families! {
         "Whether everything is let through.";
     SHADOW: Gauge "tidegate_shadow"
         "Whether all rules are in shadow.";
+    UPSTREAM_RESPONSES: Counter "tidegate_upstream_responses_total"
+        "Responses of a server behind the gateway, by the first digit of their status.";
+    UPSTREAM_FAILURES: Counter "tidegate_upstream_failures_total"
+        "Requests that a server behind the gateway did not answer.";
+    UPSTREAM_RETRIES: Counter "tidegate_upstream_retries_total"
+        "Requests that were sent to a server behind the gateway after another try had failed.";
+    UPSTREAM_EJECTIONS: Counter "tidegate_upstream_ejections_total"
+        "How often a server behind the gateway was left out because it failed.";
+    UPSTREAM_IN_FLIGHT: Gauge "tidegate_upstream_in_flight"
+        "Requests that a server behind the gateway has not answered to the end.";
+    UPSTREAM_CONNECTIONS: Gauge "tidegate_upstream_connections_open"
+        "Connections to a server behind the gateway that are open, idle ones too.";
+    UPSTREAM_LATENCY: Histogram "tidegate_upstream_response_duration_seconds"
+        "How long a server behind the gateway took to begin its response.";
     CONNECTIONS_OPEN: Gauge "tidegate_connections_open"
         "Connections that are open.";
     CONNECTIONS: Counter "tidegate_connections_total"

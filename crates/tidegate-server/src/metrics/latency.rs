@@ -66,6 +66,14 @@ impl Latency {
     }
 }
 
+impl Times {
+    /// Adds what another histogram counted.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.cumulative.iter_mut().zip(other.cumulative).for_each(|(count, more)| *count += more);
+        self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

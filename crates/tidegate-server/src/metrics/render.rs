@@ -9,7 +9,7 @@ use tidegate_rules::compile::CompiledRules;
 use tidegate_rules::rule::{Descriptor, Domain};
 
 use super::families as f;
-use super::latency::{BOUNDS_NS, Latency};
+use super::latency::{BOUNDS_NS, Latency, Times};
 use super::series::{NONE, SOURCES, UNKNOWN, Verdict};
 use super::text::{Family, Text};
 use super::{BROKEN, CLOSED, Entrance, Metrics, OPENED, RULINGS};
@@ -29,6 +29,7 @@ pub(super) fn render(metrics: &Metrics, engine: &Engine) -> String {
     super::store::store(&mut text, metrics, engine);
     rules(&mut text, metrics, engine);
     controls(&mut text, engine);
+    super::upstream::upstreams(&mut text, &metrics.upstreams.lock());
     connections(&mut text, metrics);
     text.into_string()
 }
@@ -105,8 +106,16 @@ pub(super) fn histogram(
     labels: &[(&'static str, &str)],
     latency: &Latency,
 ) {
+    times(text, family, labels, &latency.times());
+}
+
+pub(super) fn times(
+    text: &mut Text,
+    family: &Family,
+    labels: &[(&'static str, &str)],
+    times: &Times,
+) {
     let bounds = BOUNDS_NS.map(|ns| decimal_seconds(ns).to_string());
-    let times = latency.times();
     let sum = decimal_seconds(times.sum_ns);
     text.histogram(family, labels, &bounds, &times.cumulative, sum);
 }

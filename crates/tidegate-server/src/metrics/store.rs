@@ -9,7 +9,7 @@ use super::{Metrics, render};
 use crate::engine::Engine;
 
 /// Why calls were not answered, by the words of the label.
-const REASONS: [&str; 3] = ["timeout", "busy", "breaker"];
+const REASONS: [&str; 6] = ["timeout", "busy", "breaker", "unreachable", "broken", "refused"];
 
 /// All families about the store.
 pub(super) fn store(text: &mut Text, metrics: &Metrics, engine: &Engine) {
@@ -40,9 +40,29 @@ pub(super) fn store(text: &mut Text, metrics: &Metrics, engine: &Engine) {
     each(&f::STORE_CONNECTIONS, &|group| group.store.connections);
     each(&f::STORE_SCRIPT_LOADS, &|group| group.store.script_loads);
     each(&f::STORE_FOREIGN_STATES, &|group| group.store.foreign_states);
+    each(&f::STORE_LEASES, &|group| group.leases.held);
+    each(&f::STORE_LEASED_AT_HAND, &|group| group.leases.at_hand);
+    each(&f::STORE_LEASED, &|group| group.leases.granted);
+    each(&f::STORE_LEASED_SPENT, &|group| group.leases.spent);
+    each(&f::STORE_LEASE_REQUESTS, &|group| group.leases.requests);
+    each(&f::STORE_LEASE_RENEWALS, &|group| group.leases.renewals);
+    each(&f::STORE_LEASE_REFUSALS, &|group| group.leases.refused);
+    each(&f::STORE_LEASE_UNANSWERED, &|group| group.leases.unanswered);
+    each(&f::STORE_LEASES_EXPIRED, &|group| group.leases.expired);
+    each(&f::STORE_REDIRECTS, &|group| group.store.redirects);
+    each(&f::STORE_PLACES_RETURNED, &|group| group.store.places_returned);
+    each(&f::STORE_GIVE_BACKS_KEPT, &|group| group.give_backs_kept);
     text.family(&f::STORE_FAILED);
     for (number, group) in &groups {
-        let counts = [group.store.timeouts, group.store.busy, group.store.short_circuits];
+        let store = &group.store;
+        let counts = [
+            store.timeouts,
+            store.busy,
+            store.short_circuits,
+            store.unreachable,
+            store.broken,
+            store.refused,
+        ];
         for (reason, count) in REASONS.into_iter().zip(counts) {
             text.sample(&f::STORE_FAILED, &[("group", number), ("reason", reason)], count);
         }

@@ -25,8 +25,10 @@ pub(super) async fn connect(
     let groups: Result<Vec<RedisConfig>, _> =
         settings.urls.iter().map(|url| settings.config(url)).collect();
     let groups = groups.map_err(StartError::Settings)?;
-    let config =
-        SharedConfig::new(groups).memory(memory_bytes).store_required(settings.is_required);
+    let config = SharedConfig::new(groups)
+        .memory(memory_bytes)
+        .store_required(settings.is_required)
+        .nodes(settings.nodes);
     let connected = Shared::connect(config).await;
     connected.map(Arc::new).map_err(|error| StartError::Store { told: sentence(settings, &error) })
 }

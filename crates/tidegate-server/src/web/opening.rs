@@ -42,7 +42,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Opened<S> {
     }
 
     /// Has the next one to read begin with these bytes.
-    pub(crate) fn give_back(&mut self, read: BytesMut) {
+    pub fn give_back(&mut self, read: BytesMut) {
         debug_assert!(self.first.is_empty(), "they would come in another order");
         self.first = read;
     }

@@ -6,6 +6,7 @@
 //! their answers leave in one write. What does have to wait becomes a task after all.
 
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -53,7 +54,9 @@ impl Together {
 fn begin(mut request: Begun) {
     // Whatever it waits for is asked again by the task, which leaves word whom to wake.
     let mut context = Context::from_waker(Waker::noop());
-    if request.as_mut().poll(&mut context).is_pending() {
+    // One that panics ends alone, as it would have as a task.
+    let polled = catch_unwind(AssertUnwindSafe(|| request.as_mut().poll(&mut context)));
+    if matches!(polled, Ok(Poll::Pending)) {
         tokio::spawn(request);
     }
 }
@@ -107,6 +110,14 @@ mod tests {
         let mut connection = Connection::new(8);
         connection.run().await;
         assert_eq!(connection.seen, [0, 8]);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_panics_ends_alone() {
+        let mut connection = Connection::new(2);
+        connection.requests.execute(async { panic!("for the test") });
+        connection.run().await;
+        assert_eq!(connection.seen, [0, 2]);
     }
 
     #[tokio::test]

@@ -98,6 +98,23 @@ async fn pipelines_of_thousands_are_answered_in_order() {
 }
 
 #[tokio::test]
+async fn a_pipeline_is_answered_in_one_write() {
+    const COMMANDS: usize = 64;
+    let (_daemon, address) = listening(RespSettings::new()).await;
+    let mut client = Client::new(address).await;
+    client.0.set_nodelay(true).expect("a socket");
+    // Several writes could end up in one read now and then, but not in every one of these.
+    for round in 0..50 {
+        let one = |number| command(["CL.THROTTLE", &format!("{round}:{number}"), "15", "30", "60"]);
+        client.send(&(0..COMMANDS).flat_map(one).collect::<Vec<u8>>()).await;
+        let mut bytes = vec![0; COMMANDS * THROTTLED.len()];
+        let read = timeout(DEADLINE, client.0.read(&mut bytes)).await.expect("in time");
+        assert_eq!(read.expect("replies"), bytes.len(), "round {round}");
+        assert_eq!(bytes, THROTTLED.repeat(COMMANDS));
+    }
+}
+
+#[tokio::test]
 async fn nonsense_gets_an_error_and_the_connection_ends() {
     let (_daemon, address) = listening(RespSettings::new()).await;
     for (said, expected) in [
