@@ -2,7 +2,7 @@
 //! addresses and paths are written down, and is off unless the operator turns it on.
 //!
 //! A thread writes the lines, so that no request waits for a disk. Where it cannot follow, lines are lost and
-//! counted.
+//! counted. A request that hyper refuses before it has a head, with 400 or 431, has no line.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -13,14 +13,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
+use std::time::Duration;
 
-use http::header::{REFERER, USER_AGENT};
+use http::header::{HOST, REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 use tidegate::Timestamp;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// How many lines wait to be written.
 const LINES_MAX: usize = 8_192;
+/// How long the end of a process waits for the last lines, and how often it looks whether they have room.
+const FINISH_MAX: Duration = Duration::from_secs(5);
+const FINISH_EVERY: Duration = Duration::from_millis(10);
 
 /// Where lines go, and what they look like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +46,7 @@ pub enum AccessLogFormat {
     Json,
 }
 
-/// A log that is open. It is written out and closed when the last clone is dropped.
+/// A log that is open. Clones are the same.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessLog {
     lines: SyncSender<Message>,
@@ -53,6 +58,8 @@ pub(crate) struct AccessLog {
 enum Message {
     Line(String),
     Reopen,
+    /// Tells when everything before it is written, by being dropped.
+    Written(oneshot::Sender<()>),
 }
 
 impl AccessLog {
@@ -70,6 +77,22 @@ impl AccessLog {
     pub(crate) fn reopen(&self) {
         // A queue that is full is written soon, and the next signal comes.
         let _ = self.lines.try_send(Message::Reopen);
+    }
+
+    /// Waits until all that was logged is written, for the end of a process; not for long where the disk
+    /// does not take it.
+    pub(crate) async fn finish(&self) {
+        let (written, is_written) = oneshot::channel();
+        let finishing = async {
+            let mut message = Message::Written(written);
+            while let Err(TrySendError::Full(again)) = self.lines.try_send(message) {
+                message = again;
+                tokio::time::sleep(FINISH_EVERY).await;
+            }
+            // An error is the end of the thread, which has then nothing left to write.
+            let _ = is_written.await;
+        };
+        let _ = tokio::time::timeout(FINISH_MAX, finishing).await;
     }
 
     fn write(&self, line: String) {
@@ -98,15 +121,18 @@ fn write_all(taken: &Receiver<Message>, mut out: Box<dyn Write + Send>, path: Op
     let mut buffer = Vec::new();
     while let Ok(first) = taken.recv() {
         let mut reopens = false;
+        let mut waiting = Vec::new();
         for message in std::iter::once(first).chain(taken.try_iter().take(LINES_MAX)) {
             match message {
                 Message::Line(line) => buffer.extend_from_slice(line.as_bytes()),
                 Message::Reopen => reopens = true,
+                Message::Written(written) => waiting.push(written),
             }
         }
         // Who cannot write the log goes on forwarding.
         let _ = out.write_all(&buffer).and_then(|()| out.flush());
         buffer.clear();
+        drop(waiting);
         if reopens && let Ok(new) = opened(path) {
             out = new;
         }
@@ -130,6 +156,7 @@ struct Asked {
     client: Option<IpAddr>,
     user: Option<String>,
     method: Method,
+    host: Option<HeaderValue>,
     uri: Uri,
     version: Version,
     referer: Option<HeaderValue>,
@@ -148,6 +175,7 @@ impl Entry {
             client,
             user: None,
             method: method.clone(),
+            host: headers.get(HOST).cloned(),
             uri: uri.clone(),
             version,
             referer: headers.get(REFERER).cloned(),
@@ -175,7 +203,7 @@ impl Entry {
 
     /// `192.0.2.7 - ann [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1" 200 2326 "-" "curl/8"`.
     fn combined(&self) -> String {
-        let Asked { client, user, method, uri, version, referer, agent } = &self.request;
+        let Asked { client, user, method, uri, version, referer, agent, .. } = &self.request;
         let mut line = client.map_or_else(|| "-".to_owned(), |client| client.to_string());
         // Writing to a `String` cannot fail.
         let user = user.as_deref().map_or_else(|| "-".to_owned(), |user| escaped(user.as_bytes()));
@@ -191,7 +219,7 @@ impl Entry {
     }
 
     fn json(&self) -> String {
-        let Asked { client, user, method, uri, version, referer, agent } = &self.request;
+        let Asked { client, user, method, host, uri, version, referer, agent } = &self.request;
         let text = |value: &Option<HeaderValue>| {
             value.as_ref().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
         };
@@ -201,7 +229,7 @@ impl Entry {
             "client": client.map(|client| client.to_string()),
             "user": user,
             "method": method.as_str(),
-            "host": uri.host(),
+            "host": uri.authority().map(|host| host.as_str().to_owned()).or_else(|| text(host)),
             "path": path(uri),
             "protocol": format!("{version:?}"),
             "status": self.status,
@@ -256,6 +284,7 @@ mod tests {
     fn entry(log: &AccessLog) -> Entry {
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, HeaderValue::from_bytes(b"a\"b\tc\xff").unwrap());
+        headers.insert(HOST, HeaderValue::from_static("a.example:8000"));
         let uri: Uri = "/a?b=1".parse().unwrap();
         let request = (&Method::GET, &uri, Version::HTTP_11, &headers);
         let client = Some("192.0.2.7".parse().unwrap());
@@ -295,6 +324,7 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["time"], "2000-10-10T13:55:36.000Z");
         assert_eq!((&value["status"], &value["path"]), (&200.into(), &"/a?b=1".into()));
+        assert_eq!(value["host"], "a.example:8000");
         assert_eq!(line.matches('\n').count(), 1);
     }
 

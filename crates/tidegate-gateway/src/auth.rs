@@ -82,6 +82,11 @@ pub struct AddressLists {
 }
 
 impl AddressLists {
+    /// Whether nothing is listed, so that nobody's address matters.
+    pub(crate) fn is_open(&self) -> bool {
+        self.allow.is_empty() && self.deny.is_empty()
+    }
+
     /// Whether a request of this client is taken. One whose address is not known is, where nothing is listed.
     pub(crate) fn admit(&self, client: Option<IpAddr>) -> bool {
         let holds = |networks: &[IpNet]| {

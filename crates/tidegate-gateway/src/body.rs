@@ -169,6 +169,14 @@ impl ResponseBody {
         Self { kind: Kind::File(reading), ended: None }
     }
 
+    /// The bytes of one that is there; none of any other.
+    pub(crate) fn whole(self) -> Bytes {
+        match self.kind {
+            Kind::Full(bytes) => bytes.unwrap_or_default(),
+            Kind::Relayed { .. } | Kind::File(_) => Bytes::new(),
+        }
+    }
+
     /// The same, with something to do at its end.
     pub(crate) fn until_ended(mut self, ended: Ended) -> Self {
         self.ended = Some(Box::new(ended));

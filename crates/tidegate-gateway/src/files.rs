@@ -8,14 +8,16 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderValue,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
+    IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
+    LOCATION, RANGE, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode, Uri};
+use httpdate::HttpDate;
 use tokio::task::JoinHandle;
 
 use crate::body::ResponseBody;
@@ -42,22 +44,53 @@ impl Folder {
         Ok(Self { root })
     }
 
-    /// The answer to a request for what is at `path`, below the route's own path.
+    /// The answer to a request for what is at `path`, which is in its normal form, without the first
+    /// `prefix_length` bytes, which are the route's own.
     pub(crate) async fn answer(
         &self,
-        method: &Method,
+        request: (&Method, &Uri, &HeaderMap),
         path: &[u8],
-        headers: &HeaderMap,
+        prefix_length: usize,
     ) -> Result<Response<ResponseBody>, Problem> {
+        let (method, uri, headers) = request;
         if ![Method::GET, Method::HEAD].contains(method) {
             return Err(Problem::Method);
         }
-        let relative = relative(path).ok_or(Problem::NoRoute)?;
+        let below = path.get(prefix_length..).unwrap_or_default();
+        let relative = relative(below).ok_or(Problem::NoRoute)?;
         let root = self.root.clone();
         let opened = tokio::task::spawn_blocking(move || open(&root, &relative)).await;
         let found = opened.ok().and_then(Result::ok).ok_or(Problem::NoRoute)?;
+        if found.is_index && !uri.path().ends_with('/') {
+            return moved(path, uri.query()).ok_or(Problem::NoRoute);
+        }
         Ok(found.response(method, headers))
     }
+}
+
+/// Sends a client that asks for a folder to the same with a slash at the end: without it, links in the index
+/// would be read against the folder above. The path is in its normal form, so that no spelling of it is
+/// another host.
+fn moved(path: &[u8], query: Option<&str>) -> Option<Response<ResponseBody>> {
+    let mut location = Vec::with_capacity(path.len() + 1);
+    for byte in path {
+        match byte {
+            b'/' | b'%' | b'-' | b'.' | b'_' | b'~' => location.push(*byte),
+            byte if byte.is_ascii_alphanumeric() => location.push(*byte),
+            byte => location.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+        }
+    }
+    if !location.ends_with(b"/") {
+        location.push(b'/');
+    }
+    if let Some(query) = query {
+        location.push(b'?');
+        location.extend_from_slice(query.as_bytes());
+    }
+    let mut response = Response::new(ResponseBody::full(Bytes::new()));
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    response.headers_mut().insert(LOCATION, HeaderValue::from_bytes(&location).ok()?);
+    Some(response)
 }
 
 /// The path below the folder: plain names only. Names that begin with a dot are nobody's business.
@@ -93,10 +126,12 @@ fn decoded(segment: &[u8]) -> Option<Vec<u8>> {
 /// Opens a file, or the index of a folder. A link may lead to another place in the folder, and no further.
 fn open(root: &Path, relative: &Path) -> io::Result<Found> {
     let mut path = root.join(relative).canonicalize()?;
-    if path.is_dir() {
+    let is_index = path.is_dir();
+    if is_index {
         path = path.join(INDEX).canonicalize()?;
     }
-    if !path.starts_with(root) {
+    // Looked at before it is opened: to open a pipe is to wait for who writes to it.
+    if !path.starts_with(root) || !path.metadata()?.is_file() {
         return Err(io::ErrorKind::NotFound.into());
     }
     let file = File::open(&path)?;
@@ -104,44 +139,44 @@ fn open(root: &Path, relative: &Path) -> io::Result<Found> {
     if !metadata.is_file() {
         return Err(io::ErrorKind::NotFound.into());
     }
-    Ok(Found { file, metadata, kind: kind(&path) })
+    Ok(Found { file, metadata, kind: kind(&path), is_index })
 }
 
 struct Found {
     file: File,
     metadata: Metadata,
     kind: &'static str,
+    /// Whether a folder was asked for.
+    is_index: bool,
 }
 
 impl Found {
     fn response(self, method: &Method, asked: &HeaderMap) -> Response<ResponseBody> {
         let length = self.metadata.len();
-        let (tag, modified) = self.validators();
+        let version = Version::of(&self.metadata);
         let mut response = Response::new(ResponseBody::full(Bytes::new()));
         let headers = response.headers_mut();
-        headers.insert(ETAG, tag.clone());
-        headers.insert(LAST_MODIFIED, modified.clone());
+        headers.insert(ETAG, version.tag.clone());
+        headers.insert(LAST_MODIFIED, version.modified.clone());
         headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        if is_known(asked, &tag, &modified) {
-            *response.status_mut() = StatusCode::NOT_MODIFIED;
+        if let Some(status) = version.answers(asked) {
+            *response.status_mut() = status;
             return response;
         }
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.kind));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        let range = match wanted(asked, &tag, &modified, length) {
+        let wanted =
+            if method == Method::GET { wanted(asked, &version, length) } else { Wanted::Whole };
+        let range = match wanted {
             Wanted::Whole => 0..length,
             Wanted::Part(range) => {
                 let shown = format!("bytes {}-{}/{length}", range.start, range.end - 1);
-                if let Ok(shown) = HeaderValue::from_str(&shown) {
-                    headers.insert(CONTENT_RANGE, shown);
-                }
+                headers.insert(CONTENT_RANGE, value(&shown));
                 *response.status_mut() = StatusCode::PARTIAL_CONTENT;
                 range
             }
             Wanted::Nothing => {
-                if let Ok(shown) = HeaderValue::from_str(&format!("bytes */{length}")) {
-                    headers.insert(CONTENT_RANGE, shown);
-                }
+                headers.insert(CONTENT_RANGE, value(&format!("bytes */{length}")));
                 *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
                 return response;
             }
@@ -153,33 +188,66 @@ impl Found {
         }
         response
     }
+}
 
-    /// The tag and the time by which a client knows a file again.
-    fn validators(&self) -> (HeaderValue, HeaderValue) {
-        let modified = self.metadata.modified().ok();
+/// Letters, digits and marks, which are always a value.
+fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
+}
+
+/// By what a client knows a file again.
+#[derive(Clone, Debug)]
+struct Version {
+    tag: HeaderValue,
+    /// In whole seconds, which is all that dates in headers have.
+    modified_at: HttpDate,
+    modified: HeaderValue,
+}
+
+impl Version {
+    fn of(metadata: &Metadata) -> Self {
+        let modified = metadata.modified().ok();
         let since =
             modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-        let tag = format!("\"{:x}-{:x}\"", since.as_micros(), self.metadata.len());
-        let seconds = i64::try_from(since.as_secs()).unwrap_or(0);
-        let time = jiff::Timestamp::from_second(seconds).unwrap_or_default();
-        let text = time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-        let value = |text: &str| {
-            // Digits and letters are always a value.
-            HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
+        let tag = value(&format!("\"{:x}-{:x}\"", since.as_micros(), metadata.len()));
+        let modified_at = HttpDate::from(UNIX_EPOCH + Duration::from_secs(since.as_secs()));
+        let modified = value(&modified_at.to_string());
+        Self { tag, modified_at, modified }
+    }
+
+    /// The status without a body that conditions of a request ask for, in the order of RFC 9110, section
+    /// 13.2.2; `None` where they let it pass.
+    fn answers(&self, asked: &HeaderMap) -> Option<StatusCode> {
+        let is_as_it_was = match self.is_among(asked, &IF_MATCH, false) {
+            Some(is_among) => is_among,
+            None => date(asked, &IF_UNMODIFIED_SINCE).is_none_or(|date| self.modified_at <= date),
         };
-        (value(&tag), value(&text))
+        if !is_as_it_was {
+            return Some(StatusCode::PRECONDITION_FAILED);
+        }
+        let is_known = match self.is_among(asked, &IF_NONE_MATCH, true) {
+            Some(is_among) => is_among,
+            None => date(asked, &IF_MODIFIED_SINCE).is_some_and(|date| self.modified_at <= date),
+        };
+        is_known.then_some(StatusCode::NOT_MODIFIED)
+    }
+
+    /// Whether a list of tags has this one; `None` where there is no list.
+    fn is_among(&self, asked: &HeaderMap, name: &HeaderName, takes_weak: bool) -> Option<bool> {
+        let mut lines = asked.get_all(name).iter().peekable();
+        lines.peek()?;
+        let mut tags = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+        Some(tags.any(|tag| {
+            let tag = tag.trim_ascii();
+            let tag = tag.strip_prefix(b"W/").filter(|_| takes_weak).unwrap_or(tag);
+            tag == b"*" || tag == self.tag.as_bytes()
+        }))
     }
 }
 
-/// Whether the client has it already. Its tag goes before its time (RFC 9110, section 13.2.2).
-fn is_known(asked: &HeaderMap, tag: &HeaderValue, modified: &HeaderValue) -> bool {
-    match asked.get(IF_NONE_MATCH) {
-        Some(tags) => tags.as_bytes().split(|byte| *byte == b',').any(|one| {
-            let one = one.trim_ascii();
-            one == b"*" || one.strip_prefix(b"W/").unwrap_or(one) == tag.as_bytes()
-        }),
-        None => asked.get(IF_MODIFIED_SINCE) == Some(modified),
-    }
+/// A date; what is none says nothing.
+fn date(asked: &HeaderMap, name: &HeaderName) -> Option<HttpDate> {
+    asked.get(name)?.to_str().ok()?.parse().ok()
 }
 
 /// What of a file is wanted.
@@ -191,19 +259,22 @@ enum Wanted {
     Nothing,
 }
 
-fn wanted(asked: &HeaderMap, tag: &HeaderValue, modified: &HeaderValue, length: u64) -> Wanted {
-    let is_same = asked.get(IF_RANGE).is_none_or(|known| known == tag || known == modified);
+fn wanted(asked: &HeaderMap, version: &Version, length: u64) -> Wanted {
+    let is_same = |known: &HeaderValue| known == version.tag || known == version.modified;
+    let is_same = asked.get(IF_RANGE).is_none_or(is_same);
     let range = asked.get(RANGE).filter(|_| is_same).and_then(|range| range.to_str().ok());
     // Several ranges, and what is no range, are answered with all of it, as RFC 9110 allows.
     let Some((first, last)) = range
-        .and_then(|range| range.strip_prefix("bytes="))
-        .filter(|range| !range.contains(','))
-        .and_then(|range| range.split_once('-'))
+        .and_then(|range| range.split_once('='))
+        .filter(|(unit, range)| unit.eq_ignore_ascii_case("bytes") && !range.contains(','))
+        .and_then(|(_, range)| range.split_once('-'))
     else {
         return Wanted::Whole;
     };
     let (first, last) = (first.trim(), last.trim());
-    let number = |text: &str| text.parse::<u64>().ok();
+    // A sign, which numbers may have elsewhere, has no place here.
+    let is_number = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = |text: &str| Some(text).filter(is_number)?.parse::<u64>().ok();
     let range = match (first.is_empty(), last.is_empty()) {
         (true, _) => number(last).map(|count| length.saturating_sub(count)..length),
         (false, true) => number(first).map(|first| first..length),
@@ -327,16 +398,25 @@ mod tests {
         assert_eq!(relative(b"/"), Some(PathBuf::new()));
     }
 
+    fn version() -> Version {
+        let modified_at = HttpDate::from(UNIX_EPOCH + Duration::from_secs(784_111_777));
+        let modified = HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT");
+        Version { tag: HeaderValue::from_static("\"t\""), modified_at, modified }
+    }
+
+    fn headers(lines: &[(HeaderName, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
     #[test]
     fn ranges_are_what_rfc_9110_says() {
-        let tag = HeaderValue::from_static("\"t\"");
-        let modified = HeaderValue::from_static("now");
-        let wants = |text: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(RANGE, HeaderValue::from_static(text));
-            wanted(&headers, &tag, &modified, 100)
-        };
+        let wants = |text| wanted(&headers(&[(RANGE, text)]), &version(), 100);
         assert_eq!(wants("bytes=0-9"), Wanted::Part(0..10));
+        assert_eq!(wants("Bytes=0-9"), Wanted::Part(0..10));
         assert_eq!(wants("bytes=90-"), Wanted::Part(90..100));
         assert_eq!(wants("bytes=-5"), Wanted::Part(95..100));
         assert_eq!(wants("bytes=-500"), Wanted::Part(0..100));
@@ -344,12 +424,69 @@ mod tests {
         for nothing in ["bytes=100-", "bytes=200-300", "bytes=-0"] {
             assert_eq!(wants(nothing), Wanted::Nothing, "{nothing}");
         }
-        for whole in ["bytes=5-4", "bytes=0-1,3-4", "lines=1-2", "bytes=x-y", "bytes"] {
+        for whole in [
+            "bytes=5-4",
+            "bytes=0-1,3-4",
+            "lines=1-2",
+            "bytes=x-y",
+            "bytes",
+            "bytes=+0-9",
+            "bytes=-",
+        ] {
             assert_eq!(wants(whole), Wanted::Whole, "{whole}");
         }
-        let mut headers = HeaderMap::new();
-        headers.insert(RANGE, HeaderValue::from_static("bytes=0-9"));
-        headers.insert(IF_RANGE, HeaderValue::from_static("\"old\""));
-        assert_eq!(wanted(&headers, &tag, &modified, 100), Wanted::Whole, "it has changed");
+        let after =
+            |known| wanted(&headers(&[(RANGE, "bytes=0-9"), (IF_RANGE, known)]), &version(), 100);
+        assert_eq!(after("\"old\""), Wanted::Whole, "it has changed");
+        assert_eq!(after("W/\"t\""), Wanted::Whole, "it may have changed a little");
+        assert_eq!(after("\"t\""), Wanted::Part(0..10));
+        assert_eq!(after("Sun, 06 Nov 1994 08:49:37 GMT"), Wanted::Part(0..10));
+    }
+
+    #[test]
+    fn conditions_are_those_of_rfc_9110_in_its_order() {
+        const EARLIER: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+        const SAME: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+        const LATER: &str = "Sunday, 06-Nov-94 09:49:37 GMT";
+        let answer = |lines: &[(HeaderName, &'static str)]| {
+            version().answers(&headers(lines)).map_or(200, |status| status.as_u16())
+        };
+        assert_eq!(answer(&[]), 200);
+        for (known, status) in [
+            ("\"t\"", 304),
+            ("W/\"t\"", 304),
+            ("\"a\", \"t\"", 304),
+            ("*", 304),
+            ("\"a\"", 200),
+            ("", 200),
+        ] {
+            assert_eq!(answer(&[(IF_NONE_MATCH, known)]), status, "{known}");
+        }
+        assert_eq!(answer(&[(IF_NONE_MATCH, "\"a\""), (IF_NONE_MATCH, "\"t\"")]), 304);
+        for (date, status) in [(EARLIER, 200), (SAME, 304), (LATER, 304), ("soon", 200)] {
+            assert_eq!(answer(&[(IF_MODIFIED_SINCE, date)]), status, "{date}");
+        }
+        assert_eq!(answer(&[(IF_NONE_MATCH, "\"a\""), (IF_MODIFIED_SINCE, LATER)]), 200);
+        for (tag, status) in [("\"t\"", 200), ("*", 200), ("\"a\"", 412), ("W/\"t\"", 412)] {
+            assert_eq!(answer(&[(IF_MATCH, tag)]), status, "{tag}");
+        }
+        for (date, status) in [(EARLIER, 412), (SAME, 200), (LATER, 200), ("soon", 200)] {
+            assert_eq!(answer(&[(IF_UNMODIFIED_SINCE, date)]), status, "{date}");
+        }
+        assert_eq!(answer(&[(IF_MATCH, "\"t\""), (IF_UNMODIFIED_SINCE, EARLIER)]), 200);
+        assert_eq!(answer(&[(IF_MATCH, "\"a\""), (IF_NONE_MATCH, "\"t\"")]), 412);
+    }
+
+    #[test]
+    fn a_folder_is_moved_to_on_this_host_only() {
+        let location = |path: &str, query| {
+            let moved = moved(&tidegate_rules::path::normalise(path.as_bytes()), query).unwrap();
+            moved.headers()[LOCATION].to_str().unwrap().to_owned()
+        };
+        assert_eq!(location("/a b/c", None), "/a%20b/c/");
+        assert_eq!(location("//evil.example/..//a", Some("b=c")), "/a/?b=c");
+        assert_eq!(location("/\\evil.example", None), "/evil.example/");
+        assert_eq!(location("/", None), "/");
+        assert_eq!(location("/a%0d%0aSet-Cookie:x", None), "/a%0D%0ASet-Cookie%3Ax/");
     }
 }

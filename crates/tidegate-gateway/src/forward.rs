@@ -5,21 +5,31 @@
 //! | --- | --- |
 //! | [`hop`] | headers that are about one connection |
 //! | [`origin`] | headers that say where a request came from |
+//! | [`head`] | heads of HTTP/1 from bytes, and back |
+//! | [`answer`] | one request over one connection, without a general client in between |
+//! | [`framing`] | where a body of HTTP/1 ends |
 //! | [`ended`] | what a response holds until its end |
 //! | [`tunnel`] | connections that change their protocol |
+//! | [`websocket`] | WebSockets over HTTP/2 |
 
+pub(crate) mod answer;
 pub(crate) mod ended;
+pub(crate) mod framing;
+pub(crate) mod head;
 pub(crate) mod hop;
 pub(crate) mod origin;
 pub(crate) mod tunnel;
+pub(crate) mod websocket;
 
 use std::pin::pin;
 use std::sync::Arc;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderValue, UPGRADE, VIA};
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
+use tidegate_server::metrics::UpstreamFailure;
+use tidegate_tower::grpc;
 use tokio::time::{Instant, timeout};
 
 use crate::access_log::Entry;
@@ -32,10 +42,11 @@ use crate::upstream::Server;
 use crate::upstream::load::{Busy, Priority};
 use crate::upstream::pool::{Lent, SendError};
 use ended::Ended;
-use origin::Origin;
+use origin::{Origin, is_of_origin};
 
-const UNREACHABLE: Problem = Problem::BadGateway("the service cannot be reached");
-const BROKEN: Problem = Problem::BadGateway("the service gave no answer that can be read");
+pub(crate) const UNREACHABLE: Problem = Problem::BadGateway("the service cannot be reached");
+pub(crate) const BROKEN: Problem =
+    Problem::BadGateway("the service gave no answer that can be read");
 
 /// One request that is to be forwarded.
 pub(crate) struct Forward<'g> {
@@ -72,6 +83,7 @@ impl Forward<'_> {
         entry: &mut Option<Entry>,
     ) -> Result<Response<ResponseBody>, Response<ResponseBody>> {
         let protocol = upgrade(&request);
+        let is_http2 = request.version() == Version::HTTP_2;
         let on_client = protocol.as_ref().map(|_| hyper::upgrade::on(&mut request));
         let reached = match self.outgoing(request, protocol.as_ref()) {
             Ok(outgoing) => self.reach(outgoing).await,
@@ -81,12 +93,12 @@ impl Forward<'_> {
         let mut reached = match reached {
             Ok(reached) => reached,
             Err(problem) => {
-                ticket.answered(problem.status());
+                ticket.answered(problem.status().as_u16());
                 return Err(problem.response());
             }
         };
         let status = reached.response.status();
-        ticket.answered(status);
+        ticket.answered(grpc::http_status(&reached.response));
         let mut entry = entry.take();
         if let Some(entry) = &mut entry {
             entry.answered(status);
@@ -101,8 +113,12 @@ impl Forward<'_> {
         let ended = Ended { lent: Some(lent), busy: Some(busy), ticket: Some(ticket), entry };
         let idle_timeout = self.route.bounds.idle_timeout;
         if let (Some(ends), Some(protocol)) = (on_server, protocol) {
-            parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-            parts.headers.insert(UPGRADE, protocol);
+            if is_http2 {
+                websocket::rewrite_switched(&mut parts);
+            } else {
+                parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+                parts.headers.insert(UPGRADE, protocol);
+            }
             tunnel::open(&self.gateway.shutdown, ends, ended, idle_timeout);
             return Ok(Response::from_parts(parts, ResponseBody::full(bytes::Bytes::new())));
         }
@@ -118,24 +134,10 @@ impl Forward<'_> {
     ) -> Result<Request<RequestBody>, Problem> {
         let bounds = &self.route.bounds;
         let (Parts { method, uri, version, mut headers, .. }, body) = request.into_parts();
-        let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-        if length
-            .and_then(|length| length.parse().ok())
-            .is_some_and(|n: u64| n > bounds.body_bytes_max)
-        {
+        if length(&headers)?.is_some_and(|length| length > bounds.body_bytes_max) {
             return Err(Problem::BodyTooLarge);
         }
-        hop::strip_request(&mut headers);
-        let host = headers.get(HOST).cloned();
-        let origin = Origin {
-            peer: self.client.peer,
-            is_trusted: self.is_trusted,
-            is_tls: self.client.is_tls,
-            host: host.as_ref(),
-            version,
-        };
-        origin.write(&mut headers);
-        join_cookies(&mut headers);
+        self.fit(&mut headers, version);
         let body = RequestBody::bounded(body, bounds.body_bytes_max, bounds.idle_timeout);
         if let Some(protocol) = protocol {
             if !body.is_empty() {
@@ -149,6 +151,50 @@ impl Forward<'_> {
         *request.uri_mut() = uri.into_parts().path_and_query.map_or_else(Uri::default, Uri::from);
         *request.headers_mut() = headers;
         Ok(request)
+    }
+
+    /// Makes the headers of a request fit for the next connection.
+    pub(crate) fn fit(&self, headers: &mut HeaderMap, version: Version) {
+        hop::strip_request(headers);
+        let host = headers.get(HOST).cloned();
+        self.origin(host.as_ref(), version).write(headers);
+        join_cookies(headers);
+    }
+
+    fn origin<'h>(&self, host: Option<&'h HeaderValue>, version: Version) -> Origin<'h> {
+        Origin {
+            peer: self.client.peer,
+            is_trusted: self.is_trusted,
+            is_tls: self.client.is_tls,
+            host,
+            version,
+        }
+    }
+
+    /// Whether the headers of a plain request need no more than that some are left out and others added: nothing
+    /// that is there is added to.
+    pub(crate) fn can_put(&self, headers: &HeaderMap) -> bool {
+        let has_two_cookies = headers.get_all(COOKIE).iter().nth(1).is_some();
+        !self.is_trusted && !has_two_cookies && !headers.contains_key(VIA)
+    }
+
+    /// Appends the headers of such a request as [`fit`](Self::fit) and [`name_host`](Self::name_host) would
+    /// have made them.
+    pub(crate) fn put(&self, server: &Server, headers: &HeaderMap, out: &mut Vec<u8>) {
+        let host = headers.get(HOST);
+        let told = match &self.route.host {
+            HostHeader::Preserve => host.map(HeaderValue::as_bytes),
+            HostHeader::Upstream => None,
+            HostHeader::Fixed(host) => Some(host.as_bytes()),
+        };
+        head::put_line(out, b"host", told.unwrap_or_else(|| server.authority().as_bytes()));
+        for (name, value) in headers {
+            let stays = *name != HOST && !hop::is_hop(name) && !is_of_origin(name.as_str());
+            if stays {
+                head::put_line(out, name.as_str().as_bytes(), value.as_bytes());
+            }
+        }
+        self.origin(host, Version::HTTP_11).put(out);
     }
 
     /// Asks upstreams until one answers, none may be asked any more, or asking again might do twice what was
@@ -167,33 +213,45 @@ impl Forward<'_> {
             self.name_host(server, request.headers_mut());
             let copy = can_replay.then(|| copied(&request));
             sent += 1;
-            let (problem, again) = match self.exchange(server, request, progress.as_ref()).await {
-                Ok((response, lent)) => {
-                    busy.answered();
-                    server.health.answered();
-                    return Ok(Reached { response, lent, busy });
-                }
-                Err(Missed::Unsent(unsent)) => (UNREACHABLE, Some(*unsent)),
-                Err(Missed::Broken) => {
-                    // A body that broke off says nothing about the upstream.
-                    if let Some(fault) = progress.as_ref().and_then(|progress| progress.fault()) {
-                        return Err(fault);
+            if sent > 1 {
+                server.counts.retried();
+            }
+            let (problem, failure, again) =
+                match self.exchange(server, request, progress.as_ref()).await {
+                    Ok((response, lent)) => {
+                        server.answered(&busy, response.status());
+                        return Ok(Reached { response, lent, busy });
                     }
-                    (BROKEN, copy)
-                }
-                Err(Missed::Late) => (Problem::GatewayTimeout, None),
-            };
-            server.failed();
+                    Err(Missed::Unsent(unsent)) => {
+                        (UNREACHABLE, UpstreamFailure::Connect, Some(*unsent))
+                    }
+                    Err(Missed::Broken) => {
+                        // A body that broke off says nothing about the upstream.
+                        if let Some(fault) = progress.as_ref().and_then(|progress| progress.fault())
+                        {
+                            return Err(fault);
+                        }
+                        (BROKEN, UpstreamFailure::Broken, copy)
+                    }
+                    Err(Missed::Late) => (Problem::GatewayTimeout, UpstreamFailure::Timeout, None),
+                };
+            server.failed(failure);
             let Some(next) = again else { return Err(problem) };
-            if sent >= upstreams.settings.attempts || !upstreams.budget.withdraw() {
+            if !self.may_send_again(sent) {
                 return Err(problem);
             }
             request = next;
         }
     }
 
+    /// Whether a request that was sent so often may be sent once more, which takes it from the budget.
+    pub(crate) fn may_send_again(&self, sent: usize) -> bool {
+        let upstreams = &self.route.upstreams;
+        sent < upstreams.settings.attempts && upstreams.budget.withdraw()
+    }
+
     /// A place at the next upstream that has one. When all have failed, they are asked once more.
-    fn place(
+    pub(crate) fn place(
         &self,
         tried: &mut Vec<usize>,
         is_retry: bool,
@@ -212,7 +270,7 @@ impl Forward<'_> {
         Err(Problem::Busy)
     }
 
-    fn name_host(&self, server: &Server, headers: &mut HeaderMap) {
+    pub(crate) fn name_host(&self, server: &Server, headers: &mut HeaderMap) {
         let host = match &self.route.host {
             HostHeader::Preserve if headers.contains_key(HOST) => return,
             HostHeader::Preserve | HostHeader::Upstream => {
@@ -256,6 +314,18 @@ impl Forward<'_> {
                 }
             }
         }
+    }
+}
+
+/// How long the client says that its body is. Over HTTP/2 the same number may come twice, which servers of HTTP/1
+/// read in more ways than one.
+fn length(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    let Some(length) = lengths.next() else { return Ok(None) };
+    let length = length.to_str().ok().and_then(|length| length.parse().ok());
+    match (length, lengths.next()) {
+        (Some(length), None) => Ok(Some(length)),
+        _ => Err(Problem::Malformed("the request has no length that can be read")),
     }
 }
 

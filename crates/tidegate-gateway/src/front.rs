@@ -1,6 +1,7 @@
 //! The connections of clients: TLS where there are certificates, HTTP/1.1 or HTTP/2 as the client speaks, with
 //! the bounds that keep slow and hostile ones from holding anything for long.
 
+mod express;
 pub(crate) mod strict;
 
 use std::convert::Infallible;
@@ -26,8 +27,8 @@ const HEADERS_MAX: usize = 100;
 const STREAMS_MAX: u32 = 256;
 /// The most streams that a client may have reset before we have taken note: beyond, it is an attack.
 const RESETS_MAX: usize = 100;
-/// How long a new connection may take for its first bytes once the drain has begun.
-const FIRST_BYTES_GRACE: Duration = Duration::from_secs(1);
+/// How long a connection over which nothing is under way may take for its next bytes once the drain has begun.
+const NEXT_BYTES_GRACE: Duration = Duration::from_secs(1);
 /// Hyper takes no smaller buffer.
 const HEAD_BYTES_MIN: usize = 8 << 10;
 
@@ -77,7 +78,7 @@ impl Front {
     /// close at once would drop that request.
     async fn grace(&self) {
         self.gateway.shutdown.drain.cancelled().await;
-        tokio::time::sleep(FIRST_BYTES_GRACE).await;
+        tokio::time::sleep(NEXT_BYTES_GRACE).await;
     }
 
     async fn requests<S>(&self, stream: S, client: Client)
@@ -86,7 +87,9 @@ impl Front {
     {
         let Self { gateway, bounds, .. } = self;
         let drain = &gateway.shutdown.drain;
-        let mut opened = Opened::new(stream, bounds.head_timeout);
+        let opened = Opened::new(stream, bounds.head_timeout);
+        let taken = express::serve(gateway, client, opened, bounds, drain);
+        let Some(mut opened) = taken.await else { return };
         let version = tokio::select! {
             biased;
             version = timeout(bounds.head_timeout, opened.read_version()) => version,
@@ -102,11 +105,14 @@ impl Front {
         let io = TokioIo::new(Strict::new(opened, is_http2));
         let connection = builder.serve_connection_with_upgrades(io, service);
         let mut connection = std::pin::pin!(connection);
+        // Over HTTP/1 clients are told with their next answer that the connection ends; a client that keeps
+        // one and asks for nothing meanwhile loses nothing with it.
+        let ending = async { if is_http2 { drain.cancelled().await } else { self.grace().await } };
         // What goes wrong on a connection is the client's doing, and ends with it.
         tokio::select! {
             biased;
             _ = connection.as_mut() => return,
-            () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
+            () = ending => connection.as_mut().graceful_shutdown(),
         }
         let _ = connection.await;
     }
@@ -128,6 +134,7 @@ fn builder(bounds: &FrontBounds) -> auto::Builder<TokioExecutor> {
         .max_concurrent_streams(STREAMS_MAX)
         .max_pending_accept_reset_streams(RESETS_MAX)
         .max_header_list_size(u32::try_from(bounds.head_bytes_max).unwrap_or(u32::MAX))
+        .enable_connect_protocol()
         .adaptive_window(true);
     builder
 }

@@ -3,17 +3,18 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::{CONTENT_TYPE, HOST, HeaderValue};
-use http::{Method, Request, Response, Version};
+use http::header::{HOST, HeaderValue};
+use http::{HeaderMap, Method, Request, Response, Version};
 use hyper::body::Incoming;
 use tidegate_identity::{Attributes, RequestParts};
 use tidegate_server::listen::accept::Shutdown;
+use tidegate_tower::grpc;
 
 use crate::access_log::{AccessLog, Entry};
 use crate::body::ResponseBody;
 use crate::forward::ended::Ended;
-use crate::forward::{Forward, hop};
-use crate::limit::{Limits, Ticket};
+use crate::forward::{Forward, hop, websocket};
+use crate::limit::{Limits, Refused, Ticket};
 use crate::problem::Problem;
 use crate::route::{Route, Routes};
 
@@ -41,21 +42,19 @@ impl Gateway {
         client: Client,
         request: Request<Incoming>,
     ) -> Response<ResponseBody> {
+        let is_http1 = request.version() < Version::HTTP_2;
         let is_upgrade_lost = asks_for_upgrade(&request);
         let mut entry = self.entry(client, &request);
         let answered = self.decided(client, request, &mut entry).await;
         let mut response = match answered {
             Ok(response) => response,
-            Err(response) => response.map(|body| {
-                let mut entry = entry.take();
-                if let Some(entry) = &mut entry {
-                    entry.sent(http_body::Body::size_hint(&body).lower());
-                }
-                body.until_ended(Ended { entry, ..Ended::default() })
-            }),
+            Err(response) => response
+                .map(|body| body.until_ended(Ended { entry: entry.take(), ..Ended::default() })),
         };
-        if is_upgrade_lost && response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
-            // What the client sends after it asked for a tunnel was not looked at.
+        // What the client sends after it asked for a tunnel was not looked at. And who is told that a connection
+        // ends sends the next request over another.
+        let ends = is_upgrade_lost || (is_http1 && self.shutdown.drain.is_cancelled());
+        if ends && response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(http::header::CONNECTION, close);
         }
@@ -84,44 +83,79 @@ impl Gateway {
         mut request: Request<Incoming>,
         entry: &mut Option<Entry>,
     ) -> Result<Response<ResponseBody>, Response<ResponseBody>> {
-        check(&request).map_err(Problem::response)?;
-        // One spelling of where it is for: over HTTP/2, and in a target that names it, it is not in a header.
-        name_host(&mut request).map_err(Problem::response)?;
-        let engine = &self.limits.engine;
+        websocket::rewrite(&mut request);
         let mut attributes = Attributes::new();
-        let parts = parts(client, &request);
-        engine.identity().attributes(&parts, engine.limiter().now(), &mut attributes);
-        let sender = engine.identity().client(&parts);
-        let is_trusted = engine.identity().is_proxy(client.peer);
-        let route = self.route(&attributes).map_err(Problem::response)?;
-        if !route.addresses.admit(sender) {
-            return Err(Problem::Forbidden.response());
-        }
-        let is_refused = authenticate(route, &request, &mut attributes, entry);
-        let is_grpc = is_grpc(&request);
-        let mut ticket = self.limits.admit(&route.domain, &attributes, is_grpc).await?;
-        if is_refused {
-            // It counts, and by this status where rules say so.
-            ticket.answered(Problem::Unauthenticated.status());
-            return Err(Problem::Unauthenticated.response());
-        }
-        ticket.forwarded();
+        let looked = self.look(client, &mut request, &mut attributes);
+        let route = looked.map_err(Problem::response)?;
+        let admitted = self.admit(route, request.headers(), &mut attributes, entry).await;
+        let ticket = admitted.map_err(|refused| {
+            let grpc_type = grpc::content_type(request.headers()).cloned();
+            self.limits.response(refused, grpc_type)
+        })?;
         if let Some(folder) = &route.folder {
-            let path = route.below(attributes.value("path").unwrap_or_default());
-            let found = folder.answer(request.method(), path, request.headers()).await;
+            let asked = (request.method(), request.uri(), request.headers());
+            let path = attributes.value("path").unwrap_or_default();
+            let found = folder.answer(asked, path, route.path_length()).await;
             return self.served(found, ticket, entry).map_err(Problem::response);
         }
+        self.forward(client, route, &attributes).send(request, ticket, entry).await
+    }
+
+    /// Whose a request is, and where it goes. Nothing is counted, and nothing changes but how the host is
+    /// told.
+    pub(crate) fn look<B>(
+        &self,
+        client: Client,
+        request: &mut Request<B>,
+        attributes: &mut Attributes,
+    ) -> Result<&Route, Problem> {
+        check(request)?;
+        // One spelling of where it is for: over HTTP/2, and in a target that names it, it is not in a header.
+        name_host(request)?;
+        let engine = &self.limits.engine;
+        let parts = parts(client, request);
+        engine.identity().attributes(&parts, engine.limiter().now(), attributes);
+        let route = self.route(attributes)?;
+        let is_admitted =
+            route.addresses.is_open() || route.addresses.admit(engine.identity().client(&parts));
+        if is_admitted { Ok(route) } else { Err(Problem::Forbidden) }
+    }
+
+    /// Asks the limiter, and waits where it says so. From here on the request counts.
+    pub(crate) async fn admit(
+        &self,
+        route: &Route,
+        headers: &HeaderMap,
+        attributes: &mut Attributes,
+        entry: &mut Option<Entry>,
+    ) -> Result<Ticket, Refused> {
+        let is_refused = authenticate(route, headers, attributes, entry);
+        let mut ticket = self.limits.admit(&route.domain, attributes).await?;
+        if is_refused {
+            // It counts, and by this status where rules say so.
+            ticket.answered(Problem::Unauthenticated.status().as_u16());
+            return Err(Refused::By(Problem::Unauthenticated));
+        }
+        ticket.forwarded();
+        Ok(ticket)
+    }
+
+    /// How a request that was let through is sent on.
+    pub(crate) fn forward<'g>(
+        self: &'g Arc<Self>,
+        client: Client,
+        route: &'g Route,
+        attributes: &'g Attributes,
+    ) -> Forward<'g> {
         let value = |name: &str| attributes.value(name);
-        let upstreams = &route.upstreams;
-        let forward = Forward {
+        Forward {
             gateway: self,
             route,
             client,
-            is_trusted,
-            sticky: upstreams.balancer.attribute().and_then(value),
+            is_trusted: self.limits.engine.identity().is_proxy(client.peer),
+            sticky: route.upstreams.balancer.attribute().and_then(value),
             priority: route.priority(value),
-        };
-        forward.send(request, ticket, entry).await
+        }
     }
 
     /// The answer from a folder, as the client sees it.
@@ -132,7 +166,7 @@ impl Gateway {
         entry: &mut Option<Entry>,
     ) -> Result<Response<ResponseBody>, Problem> {
         let status = found.as_ref().map_or_else(|problem| problem.status(), Response::status);
-        ticket.answered(status);
+        ticket.answered(status.as_u16());
         let mut response = found?;
         self.limits.tell(&ticket, response.headers_mut());
         let mut entry = entry.take();
@@ -157,7 +191,7 @@ impl Gateway {
         self.routes.find(host, path).ok_or(Problem::NoRoute)
     }
 
-    fn entry(&self, client: Client, request: &Request<Incoming>) -> Option<Entry> {
+    pub(crate) fn entry<B>(&self, client: Client, request: &Request<B>) -> Option<Entry> {
         let log = self.access_log.as_ref()?;
         let engine = &self.limits.engine;
         let sender = engine.identity().client(&parts(client, request));
@@ -166,19 +200,19 @@ impl Gateway {
     }
 }
 
-fn parts(client: Client, request: &Request<Incoming>) -> RequestParts<'_> {
+fn parts<B>(client: Client, request: &Request<B>) -> RequestParts<'_> {
     RequestParts::of_http(client.peer, request.method(), request.uri(), request.headers())
 }
 
 /// Whether the request is refused once it was counted.
 fn authenticate(
     route: &Route,
-    request: &Request<Incoming>,
+    headers: &HeaderMap,
     attributes: &mut Attributes,
     entry: &mut Option<Entry>,
 ) -> bool {
     let Some(auth) = &route.auth else { return false };
-    let sender = auth.look(request.headers(), attributes);
+    let sender = auth.look(headers, attributes);
     if let (Some(entry), Some(name)) = (entry, &sender.name) {
         entry.by(name);
     }
@@ -186,7 +220,7 @@ fn authenticate(
 }
 
 /// What has to hold of every request, whatever its route.
-fn check(request: &Request<Incoming>) -> Result<(), Problem> {
+fn check<B>(request: &Request<B>) -> Result<(), Problem> {
     if [Method::CONNECT, Method::TRACE].contains(request.method()) {
         return Err(Problem::Method);
     }
@@ -208,7 +242,7 @@ fn check(request: &Request<Incoming>) -> Result<(), Problem> {
 
 /// Puts the host that counts into the header. A target that names one goes before the header (RFC 9112, section
 /// 3.2.2); where both are there and differ, two servers might believe two of them.
-fn name_host(request: &mut Request<Incoming>) -> Result<(), Problem> {
+fn name_host<B>(request: &mut Request<B>) -> Result<(), Problem> {
     let Some(authority) = request.uri().authority() else { return Ok(()) };
     let doubt = Problem::Malformed("the request names no host, or more than one");
     let host = HeaderValue::from_str(authority.as_str()).map_err(|_| doubt)?;
@@ -227,12 +261,8 @@ fn asks_for_upgrade(request: &Request<Incoming>) -> bool {
     request.version() < Version::HTTP_2 && request.headers().contains_key(http::header::UPGRADE)
 }
 
-fn is_grpc(request: &Request<Incoming>) -> bool {
-    let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    kind.starts_with(b"application/grpc")
-}
-
-/// The protocol that a request over HTTP/1 asks to change to.
+/// The protocol that a request asks to change to. HTTP/2 has no such headers but those that were put there for a
+/// WebSocket.
 pub(crate) fn upgrade(request: &Request<Incoming>) -> Option<HeaderValue> {
-    (request.version() == Version::HTTP_11).then(|| hop::upgrade(request.headers())).flatten()
+    (request.version() >= Version::HTTP_11).then(|| hop::upgrade(request.headers())).flatten()
 }

@@ -4,30 +4,41 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, Response, StatusCode};
-use tidegate::Call;
+use bytes::Bytes;
+use http::header::HeaderValue;
+use http::{HeaderMap, Response};
+use tidegate::{Call, CheckError};
 use tidegate_identity::Attributes;
 use tidegate_server::engine::at_once;
 use tidegate_server::{Answer, Engine, Protocol};
-use tidegate_tower::{HeaderSet, refusal};
+use tidegate_tower::{Awaited, HeaderSet, Undecided, grpc, refusal};
 
 use crate::body::ResponseBody;
 use crate::problem::Problem;
 
 /// What a call that nobody answers is completed with: the client was gone first.
 const CLIENT_GONE: u16 = 499;
-/// The status that gRPC has for a refusal.
-const RESOURCE_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
 
 /// What the limiter let through. Dropped, it is completed: leases go back, and what the response does
 /// not count for. Before it was forwarded, everything goes back.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     engine: Arc<Engine>,
-    answer: Option<Answer>,
+    /// It is large, and passes through many hands.
+    answer: Option<Box<Answer>>,
     /// `None` while nothing was forwarded.
     status: Option<u16>,
+}
+
+/// Why a request does not pass.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// The limiter denies it.
+    Denied(Box<Answer>),
+    /// The limiter could not decide.
+    Undecided(Undecided),
+    /// Something else is wrong.
+    By(Problem),
 }
 
 /// How requests are asked about.
@@ -39,20 +50,16 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Asks, and waits until it is the request's turn. What is refused is answered.
+    /// Asks, and waits until it is the request's turn.
     pub(crate) async fn admit(
         &self,
         domain: &str,
         attributes: &Attributes,
-        is_grpc: bool,
-    ) -> Result<Ticket, Response<ResponseBody>> {
-        let list = attributes.list();
-        let call = Call::new(domain, &list);
-        let asked = self.engine.check_within(&call, self.delay_max, Protocol::Gateway).await;
-        let answer = asked.map_err(|_| Problem::Undecided.response())?;
+    ) -> Result<Ticket, Refused> {
+        let asked = self.ask(domain, attributes).await;
+        let answer = Box::new(asked.map_err(|error| Refused::Undecided(error.into()))?);
         if !answer.is_allowed() {
-            let refused = refusal(&answer.standing(), self.headers).map(ResponseBody::full);
-            return Err(if is_grpc { as_grpc(refused) } else { refused });
+            return Err(Refused::Denied(answer));
         }
         let delay = answer.delay();
         let engine = Arc::clone(&self.engine);
@@ -61,6 +68,64 @@ impl Limits {
             tokio::time::sleep(delay).await;
         }
         Ok(ticket)
+    }
+
+    async fn ask(&self, domain: &str, attributes: &Attributes) -> Result<Answer, CheckError> {
+        let (engine, delay_max) = (Arc::clone(&self.engine), self.delay_max);
+        if !engine.is_shared() {
+            let list = attributes.list();
+            let call = Call::new(domain, &list);
+            return engine.check_within(&call, delay_max, Protocol::Gateway).await;
+        }
+        // The client may go away while a store is asked. What the call took by then goes back.
+        let (domain, attributes) = (domain.to_owned(), attributes.clone());
+        let asking = Arc::clone(&engine);
+        let asking = async move {
+            let list = attributes.list();
+            let call = Call::new(&domain, &list);
+            asking.check_within(&call, delay_max, Protocol::Gateway).await
+        };
+        let give_back = |asked: Result<Answer, _>| {
+            drop(Ticket { engine, answer: asked.ok().map(Box::new), status: None });
+        };
+        Awaited::new(asking, give_back).await
+    }
+
+    /// The whole answer to a request that is refused, in the words of gRPC where there is a content type of it.
+    pub(crate) fn response(
+        &self,
+        refused: Refused,
+        grpc_type: Option<HeaderValue>,
+    ) -> Response<ResponseBody> {
+        let response = match (refused, grpc_type) {
+            (Refused::By(problem), _) => return problem.response(),
+            (Refused::Undecided(why), None) => refusal::undecided(why),
+            (Refused::Undecided(why), Some(grpc_type)) => grpc::undecided(why, grpc_type),
+            (Refused::Denied(answer), None) => refusal(&answer.standing(), self.headers),
+            (Refused::Denied(answer), Some(grpc_type)) => {
+                grpc::refusal(&answer.standing(), self.headers, grpc_type)
+            }
+        };
+        response.map(ResponseBody::full)
+    }
+
+    /// The same answer to a request that is denied, as HTTP/1 has it: appends its headers, all but the length of
+    /// the body and the date, and returns the body.
+    pub(crate) fn put_refusal(&self, answer: &Answer, out: &mut Vec<u8>) -> Bytes {
+        let standing = answer.standing();
+        self.headers.write_lines(&standing, out);
+        out.extend_from_slice(
+            b"cache-control: no-store\r\ncontent-type: application/problem+json\r\n",
+        );
+        refusal::body(&standing)
+    }
+
+    /// Appends what the client is told of its standing, as lines of HTTP/1. It is for a head that says nothing of
+    /// the kind yet.
+    pub(crate) fn put_standing(&self, ticket: &Ticket, out: &mut Vec<u8>) {
+        if let Some(answer) = &ticket.answer {
+            self.headers.write_lines(&answer.standing(), out);
+        }
     }
 
     /// Adds what the client is told of its standing.
@@ -78,8 +143,8 @@ impl Ticket {
     }
 
     /// It was answered, which decides whether it counts where rules count by the response.
-    pub(crate) fn answered(&mut self, status: StatusCode) {
-        self.status = Some(status.as_u16());
+    pub(crate) fn answered(&mut self, status: u16) {
+        self.status = Some(status);
     }
 }
 
@@ -93,8 +158,8 @@ impl Drop for Ticket {
         let is_shared = engine.is_shared();
         let completing = async move {
             match status {
-                Some(status) => engine.complete(answer, status).await,
-                None => engine.give_back(answer).await,
+                Some(status) => engine.complete(*answer, status).await,
+                None => engine.give_back(*answer).await,
             }
         };
         if !is_shared {
@@ -103,14 +168,4 @@ impl Drop for Ticket {
             runtime.spawn(completing);
         }
     }
-}
-
-/// The same refusal as callers of gRPC understand it: status and message in the only head there is.
-fn as_grpc(refused: Response<ResponseBody>) -> Response<ResponseBody> {
-    let (mut parts, _) = refused.into_parts();
-    parts.status = StatusCode::OK;
-    parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    parts.headers.insert("grpc-status", RESOURCE_EXHAUSTED);
-    parts.headers.insert("grpc-message", HeaderValue::from_static("rate limit exceeded"));
-    Response::from_parts(parts, ResponseBody::full(bytes::Bytes::new()))
 }

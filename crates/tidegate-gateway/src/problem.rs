@@ -25,8 +25,6 @@ pub(crate) enum Problem {
     BodySlow,
     /// The body is longer than the route takes.
     BodyTooLarge,
-    /// The limiter could not decide.
-    Undecided,
     /// All upstreams have as much to do as they can.
     Busy,
     /// No upstream could be reached, or what it answered is no answer.
@@ -45,7 +43,7 @@ impl Problem {
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodySlow => StatusCode::REQUEST_TIMEOUT,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Undecided | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::BadGateway(_) => StatusCode::BAD_GATEWAY,
             Self::GatewayTimeout => StatusCode::GATEWAY_TIMEOUT,
         }
@@ -60,7 +58,6 @@ impl Problem {
             Self::Method => "this method is not forwarded",
             Self::BodySlow => "the body of the request took too long",
             Self::BodyTooLarge => "the body of the request is too long",
-            Self::Undecided => "not decided: the limiter's store cannot answer",
             Self::Busy => "the service has as much to do as it can",
             Self::GatewayTimeout => "the service took too long to answer",
         }
@@ -94,7 +91,7 @@ impl Problem {
                 let allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
                 headers.insert(ALLOW, HeaderValue::from_static(allowed));
             }
-            Self::Undecided | Self::Busy => {
+            Self::Busy => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
             }
             _ => {}

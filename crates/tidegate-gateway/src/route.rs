@@ -167,9 +167,9 @@ impl Route {
         if is_low { Priority::Low } else { Priority::Usual }
     }
 
-    /// What is left of a path that it takes.
-    pub(crate) fn below<'p>(&self, path: &'p [u8]) -> &'p [u8] {
-        path.strip_prefix(self.path.as_bytes()).unwrap_or_default()
+    /// How much of a path that it takes is its own.
+    pub(crate) fn path_length(&self) -> usize {
+        self.path.len()
     }
 
     fn takes_path(&self, path: &[u8]) -> bool {

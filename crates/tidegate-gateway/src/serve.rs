@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_rules::rule::Pressure;
-use tidegate_server::Engine;
 use tidegate_server::config::value::Headers;
 use tidegate_server::listen::accept::{Shutdown, accept};
 use tidegate_server::listen::bind::{Bound, SocketFile, bind};
@@ -58,6 +57,8 @@ pub struct Counts {
     pub upstream_connections: usize,
     /// Requests that an upstream has not answered to the end.
     pub under_way: usize,
+    /// How many there may be at most, all upstreams together. With `adaptive` it follows their latency.
+    pub under_way_max: usize,
 }
 
 /// Starts a gateway. When it returns, every address accepts connections.
@@ -98,6 +99,7 @@ pub async fn start(
     let limits = Limits { engine: Arc::clone(daemon.engine()), headers, delay_max };
     let shutdown = Shutdown::default();
     let gateway = Arc::new(Gateway { limits, routes, access_log, shutdown: shutdown.clone() });
+    watch(&gateway);
     let front = Front { gateway: Arc::clone(&gateway), tls, bounds: front };
     let (mut addresses, mut socket_files) = (Vec::new(), Vec::new());
     let mut accepting = JoinSet::new();
@@ -138,12 +140,30 @@ impl Running {
         let mut counts =
             Counts { connections: self.gateway.shutdown.connections.len(), ..Counts::default() };
         for route in self.gateway.routes.each() {
-            let (open, under_way) = route.upstreams.counts();
-            counts.upstream_connections += open;
-            counts.under_way += under_way;
+            for server in route.upstreams.balancer.servers() {
+                counts.upstream_connections += server.pool.open();
+                counts.under_way += server.load.under_way();
+                counts.under_way_max += server.load.at_most();
+            }
         }
         counts
     }
+
+    /// How busy elastic rules are told that adaptive upstreams are; `None` where none is adaptive.
+    pub fn upstream_pressure(&self) -> Option<Pressure> {
+        pressure(&self.gateway)
+    }
+}
+
+/// How much of what it can do the busiest adaptive upstream does; `None` where none is.
+fn pressure(gateway: &Gateway) -> Option<Pressure> {
+    let servers = gateway.routes.each().iter().flat_map(|route| route.upstreams.balancer.servers());
+    let adaptive = servers.filter(|server| server.load.is_adaptive());
+    let millionths = adaptive.map(|server| {
+        let (busy, at_most) = (server.load.under_way() as u64, server.load.at_most() as u64);
+        (busy * 1_000_000 / at_most.max(1)).min(1_000_000)
+    });
+    Pressure::from_millionths(millionths.max()? as u32)
 }
 
 impl Life for Running {
@@ -184,11 +204,25 @@ impl Life for Running {
         self.beside.shutdown().await;
         for route in self.gateway.routes.each() {
             for server in route.upstreams.balancer.servers() {
-                server.pool.sweep(None);
+                server.sweep(None);
             }
+        }
+        if let Some(log) = &self.gateway.access_log {
+            // The process ends next, and the thread that writes would end with it.
+            log.finish().await;
         }
         let daemon = self.daemon.shutdown().await;
         Drained { cut: left + daemon.cut }
+    }
+}
+
+/// Has the metrics tell of the servers behind.
+fn watch(gateway: &Gateway) {
+    let metrics = gateway.limits.engine.metrics();
+    for server in gateway.routes.each().iter().flat_map(|route| route.upstreams.balancer.servers())
+    {
+        let watched = Arc::clone(server);
+        metrics.watch(server.name(), Arc::clone(&server.counts), move || watched.gauges());
     }
 }
 
@@ -247,23 +281,15 @@ fn renew(certificates: &Certificates) {
     }
 }
 
-/// Tells elastic rules how much of what it can do the busiest adaptive upstream does.
+/// Tells elastic rules how busy upstreams are.
 async fn post_pressure(gateway: Arc<Gateway>) {
     let mut every = interval(PRESSURE_EVERY);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         every.tick().await;
-        let servers =
-            gateway.routes.each().iter().flat_map(|route| route.upstreams.balancer.servers());
-        let adaptive = servers.filter(|server| server.load.is_adaptive());
-        let millionths = adaptive.map(|server| {
-            let (busy, at_most) = (server.load.under_way() as u64, server.load.at_most() as u64);
-            (busy * 1_000_000 / at_most.max(1)).min(1_000_000)
-        });
-        let engine: &Engine = &gateway.limits.engine;
-        let pressure = millionths.max().and_then(|most| Pressure::from_millionths(most as u32));
-        if let Some(pressure) = pressure {
-            engine.limiter().pressure().post(pressure, engine.limiter().now());
+        if let Some(pressure) = pressure(&gateway) {
+            let limiter = gateway.limits.engine.limiter();
+            limiter.pressure().post(pressure, limiter.now());
         }
     }
 }

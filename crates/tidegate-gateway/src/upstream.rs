@@ -3,7 +3,8 @@
 //! | file | what it holds |
 //! | --- | --- |
 //! | [`connect`] | where one is, and a connection to it |
-//! | `pool` | connections that are kept for the next request |
+//! | `pool`, `line` | connections that are kept for the next request; the same as bytes |
+//! | `hearing` | a connection that is listened to when it takes nothing any more |
 //! | [`balance`] | which one is next |
 //! | `health`, `probe` | whether one is fit to be asked |
 //! | `load`, `gradient` | how much one has to do, and how much it can |
@@ -14,6 +15,8 @@ pub(crate) mod budget;
 pub mod connect;
 pub(crate) mod gradient;
 pub(crate) mod health;
+pub(crate) mod hearing;
+pub(crate) mod line;
 pub(crate) mod load;
 pub(crate) mod pool;
 pub(crate) mod probe;
@@ -22,7 +25,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
 use rustls::ClientConfig;
+use tidegate_server::metrics::{UpstreamCounts, UpstreamFailure, UpstreamGauges};
 use tokio::time::Instant;
 
 pub use balance::Balance;
@@ -31,7 +36,8 @@ use budget::Budget;
 use connect::{Connector, Protocol};
 pub use connect::{UpstreamUrl, UpstreamUrlError};
 use health::{Change, Health};
-use load::Load;
+use line::Lines;
+use load::{Busy, Load};
 use pool::Pool;
 pub use probe::Probe;
 
@@ -95,8 +101,11 @@ pub(crate) struct Server {
     name: String,
     pub(crate) weight: u32,
     pub(crate) pool: Pool,
+    /// Where it speaks HTTP/1 without TLS.
+    pub(crate) lines: Option<Lines>,
     pub(crate) load: Arc<Load>,
     pub(crate) health: Health,
+    pub(crate) counts: Arc<UpstreamCounts>,
 }
 
 impl Server {
@@ -107,13 +116,18 @@ impl Server {
     ) -> Self {
         let ServerSettings { url, weight } = server;
         let connector = Connector { url: url.clone(), tls };
+        let pool = Pool::new(connector.clone(), settings.idle_timeout);
+        let lines = (url.protocol == Protocol::One)
+            .then(|| Lines::new(connector, settings.idle_timeout, pool.open_count()));
         Self {
             name: url.to_string(),
             url,
             weight,
-            pool: Pool::new(connector, settings.idle_timeout),
+            pool,
+            lines,
             load: Load::new(settings.in_flight_max, settings.is_adaptive),
             health: Health::new(Instant::now()),
+            counts: Arc::default(),
         }
     }
 
@@ -127,15 +141,38 @@ impl Server {
         self.url.authority.as_str()
     }
 
+    /// How many requests are under way there, and how many connections are open.
+    pub(crate) fn gauges(&self) -> UpstreamGauges {
+        UpstreamGauges { in_flight: self.load.under_way(), connections: self.pool.open() }
+    }
+
+    /// Takes note that it began to answer a request.
+    pub(crate) fn answered(&self, busy: &Busy, status: StatusCode) {
+        self.counts.answered(status.as_u16(), busy.answered());
+        self.health.answered();
+    }
+
     /// Takes note that it failed to answer.
-    pub(crate) fn failed(&self) {
+    pub(crate) fn failed(&self, failure: UpstreamFailure) {
+        self.counts.failed(failure);
         self.tell(self.health.failed(Instant::now()));
+    }
+
+    /// Closes the connections that nobody used for too long, or all of them.
+    pub(crate) fn sweep(&self, now: Option<Instant>) {
+        self.pool.sweep(now);
+        if let Some(lines) = &self.lines {
+            lines.sweep(now);
+        }
     }
 
     pub(crate) fn tell(&self, change: Option<Change>) {
         let upstream = self.name();
         match change {
-            Some(Change::Out) => tracing::warn!(upstream, "an upstream fails and is left out"),
+            Some(Change::Out) => {
+                self.counts.ejected();
+                tracing::warn!(upstream, "an upstream fails and is left out");
+            }
             Some(Change::Back) => tracing::info!(upstream, "an upstream is well again"),
             None => {}
         }
@@ -164,13 +201,5 @@ impl Upstreams {
         });
         let balancer = Balancer::new(servers.collect(), settings.balance.clone());
         Ok(Self { balancer, budget: Budget::default(), settings })
-    }
-
-    /// How many connections are open, and how many requests are under way.
-    pub(crate) fn counts(&self) -> (usize, usize) {
-        let each = self.balancer.servers().iter();
-        each.fold((0, 0), |(open, busy), server| {
-            (open + server.pool.open(), busy + server.load.under_way())
-        })
     }
 }

@@ -317,8 +317,13 @@ impl Reader<'_, '_, '_> {
     fn probe(&mut self) -> Option<Probe> {
         let node = self.fields.take("probe")?;
         let mut fields = Fields::of(node, "probe", self.problems)?;
-        let path = fields.require("path", self.problems);
-        let path = path.and_then(|node| text(node, "path", self.problems));
+        let path = fields.require("path", self.problems).and_then(|node| {
+            let path = text(node, "path", self.problems)?;
+            if !path.starts_with('/') || path.parse::<http::uri::PathAndQuery>().is_err() {
+                self.problems.error(node.place, "a probe asks for a path, such as `/healthz`");
+            }
+            Some(path)
+        });
         let mut time = |name: &'static str, usual: &str| {
             let node = fields.take(name);
             let time: Option<Time> = node.and_then(|node| parsed(node, name, self.problems));

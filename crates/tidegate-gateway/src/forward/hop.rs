@@ -9,7 +9,7 @@ use http::header::{
 
 /// Those that are never forwarded, whether `Connection` names them or not. `Trailer` stays: trailers are
 /// handed on.
-const HOP_BY_HOP: [HeaderName; 8] = [
+static HOP_BY_HOP: [HeaderName; 8] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -22,7 +22,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 
 /// Those that `Connection` cannot take away: the server behind would see another request than the one
 /// that was decided about.
-const KEPT: [HeaderName; 9] = [
+static KEPT: [HeaderName; 9] = [
     http::header::HOST,
     http::header::CONTENT_LENGTH,
     http::header::AUTHORIZATION,
@@ -33,6 +33,9 @@ const KEPT: [HeaderName; 9] = [
     HeaderName::from_static("x-forwarded-host"),
     HeaderName::from_static("x-forwarded-proto"),
 ];
+
+/// What a request may say to us that is settled here.
+static NEVER_ASKED: [HeaderName; 2] = [EXPECT, HeaderName::from_static("http2-settings")];
 
 /// Takes out of a head what is about its own connection.
 pub(crate) fn strip(headers: &mut HeaderMap) {
@@ -45,9 +48,22 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
             }
         }
     }
-    for name in HOP_BY_HOP {
-        headers.remove(name);
+    remove_all(headers, &HOP_BY_HOP);
+}
+
+/// Takes headers of these names out. Nearly always there are none, which looking through the few that are there
+/// tells sooner than asking for each name.
+fn remove_all(headers: &mut HeaderMap, names: &[HeaderName]) {
+    if headers.keys().any(|name| names.contains(name)) {
+        for name in names {
+            headers.remove(name);
+        }
     }
+}
+
+/// Whether a header is about its own connection, whatever `Connection` says.
+pub(super) fn is_hop(name: &HeaderName) -> bool {
+    HOP_BY_HOP.contains(name)
 }
 
 /// The same for a request, whose sender may say that it understands trailers, and that it waits to be told
@@ -55,8 +71,7 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
 pub(crate) fn strip_request(headers: &mut HeaderMap) {
     let takes_trailers = tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
     strip(headers);
-    headers.remove(EXPECT);
-    headers.remove("http2-settings");
+    remove_all(headers, &NEVER_ASKED);
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }

@@ -7,22 +7,41 @@ use std::net::IpAddr;
 use http::header::{FORWARDED, HeaderName, HeaderValue, VIA};
 use http::{HeaderMap, Version};
 
+use super::head::put_line;
+
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Other headers in which servers look for the same. Nobody but a trusted proxy may set them.
-const ALIKE: [HeaderName; 9] = [
-    HeaderName::from_static("x-real-ip"),
-    HeaderName::from_static("x-client-ip"),
-    HeaderName::from_static("x-cluster-client-ip"),
-    HeaderName::from_static("true-client-ip"),
-    HeaderName::from_static("cf-connecting-ip"),
-    HeaderName::from_static("x-forwarded-port"),
-    HeaderName::from_static("x-forwarded-server"),
-    HeaderName::from_static("x-forwarded-prefix"),
-    HeaderName::from_static("x-original-url"),
+/// Headers in which servers look for where a request came from, or for what it was before a proxy changed it.
+/// Nobody but a trusted proxy may set them.
+const ORIGIN: [&str; 23] = [
+    "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "client-ip",
+    "fastly-client-ip",
+    "forwarded",
+    "front-end-https",
+    "true-client-ip",
+    "wl-proxy-client-ip",
+    "x-appengine-user-ip",
+    "x-azure-clientip",
+    "x-azure-socketip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "x-forwarded",
+    "x-originating-ip",
+    "x-proxyuser-ip",
+    "x-real-ip",
+    "x-remote-addr",
+    "x-remote-ip",
+    "x-rewrite-url",
+    "x-scheme",
+    "x-url-scheme",
 ];
+/// Beginnings of more of them: `x-forwarded-for`, `x-original-url`.
+const ORIGIN_BEGINNINGS: [&str; 2] = ["x-forwarded-", "x-original-"];
 
 /// Where a request came from, as this gateway sees it.
 #[derive(Clone, Copy, Debug)]
@@ -43,10 +62,9 @@ impl Origin<'_> {
     /// Puts it into the head that is forwarded.
     pub(crate) fn write(&self, headers: &mut HeaderMap) {
         if !self.is_trusted {
-            for name in ALIKE {
-                headers.remove(name);
-            }
-            for name in [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, FORWARDED] {
+            let spoofed: Vec<HeaderName> =
+                headers.keys().filter(|name| is_of_origin(name.as_str())).cloned().collect();
+            for name in spoofed {
                 headers.remove(name);
             }
         }
@@ -63,11 +81,25 @@ impl Origin<'_> {
             append(headers, X_FORWARDED_FOR, &peer.to_canonical().to_string());
         }
         append(headers, FORWARDED, &self.forwarded(proto));
-        append(
-            headers,
-            VIA,
-            if self.version == Version::HTTP_2 { "2 tidegate" } else { "1.1 tidegate" },
-        );
+        append(headers, VIA, self.via());
+    }
+
+    /// Appends it as lines of HTTP/1 to a head that has no header [of the origin](is_of_origin), and no `Via`.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        let proto = if self.is_tls { "https" } else { "http" };
+        put_line(out, b"x-forwarded-proto", proto.as_bytes());
+        if let Some(host) = self.host {
+            put_line(out, b"x-forwarded-host", host.as_bytes());
+        }
+        if let Some(peer) = self.peer {
+            put_line(out, b"x-forwarded-for", peer.to_canonical().to_string().as_bytes());
+        }
+        put_line(out, b"forwarded", self.forwarded(proto).as_bytes());
+        put_line(out, b"via", self.via().as_bytes());
+    }
+
+    fn via(&self) -> &'static str {
+        if self.version == Version::HTTP_2 { "2 tidegate" } else { "1.1 tidegate" }
     }
 
     /// An element of `Forwarded` (RFC 7239).
@@ -85,6 +117,19 @@ impl Origin<'_> {
         let _ = write!(text, ";proto={proto}");
         text
     }
+}
+
+/// Whether a header is one of those, in the eyes of any server: many read `x_real_ip` as `x-real-ip`.
+pub(super) fn is_of_origin(name: &str) -> bool {
+    let begins = |text: &str| {
+        name.len() >= text.len()
+            && name
+                .bytes()
+                .zip(text.bytes())
+                .all(|(one, two)| one == two || (one == b'_' && two == b'-'))
+    };
+    ORIGIN_BEGINNINGS.iter().any(|text| begins(text))
+        || ORIGIN.iter().any(|text| name.len() == text.len() && begins(text))
 }
 
 /// Adds an element to a list, in one line, which is what most readers expect.
@@ -137,6 +182,37 @@ mod tests {
         );
         assert!(!headers.contains_key("x-real-ip"));
         assert_eq!(headers["via"], "1.0 fred, 1.1 tidegate");
+    }
+
+    #[test]
+    fn no_spelling_of_a_header_about_the_origin_gets_through() {
+        for name in [
+            "x_forwarded_for",
+            "x-forwarded_for",
+            "X_Real_IP",
+            "x-original-host",
+            "x-original-forwarded-for",
+            "x-rewrite-url",
+            "x-forwarded-ssl",
+            "x-forwarded",
+            "true_client_ip",
+        ] {
+            let mut headers = HeaderMap::new();
+            let name: HeaderName = name.parse().unwrap();
+            headers.insert(&name, HeaderValue::from_static("198.51.100.1"));
+            let origin = Origin {
+                peer: None,
+                is_trusted: false,
+                is_tls: false,
+                host: None,
+                version: Version::HTTP_11,
+            };
+            origin.write(&mut headers);
+            assert!(!headers.contains_key(&name), "{name}");
+        }
+        for name in ["x-forward", "forwarded-by", "x-real-ips", "accept", "x-original"] {
+            assert!(!is_of_origin(name), "{name}");
+        }
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl At {
 
 /// A line that can be read in two ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Fault;
+pub(crate) struct Fault;
 
 #[derive(Debug)]
 struct Scanner {
@@ -175,6 +175,17 @@ impl Scanner {
     }
 }
 
+/// Whether the bytes are one head, have one reading, and are a whole request: no body follows on them, and no
+/// other protocol.
+pub(crate) fn is_whole(head: &[u8]) -> bool {
+    let (mut at, mut start) = (At::HEAD, 0);
+    while let Some(length) = memchr(b'\n', &head[start..]) {
+        let Ok(next) = after(at, &head[start..start + length]) else { return false };
+        (at, start) = (next, start + length + 1);
+    }
+    at == At::HEAD && start == head.len()
+}
+
 /// What follows on a line, which is without its line feed.
 fn after(at: At, line: &[u8]) -> Result<At, Fault> {
     let line = line.strip_suffix(b"\r").ok_or(Fault)?;
@@ -231,13 +242,13 @@ fn in_head(mut head: Head, line: &[u8]) -> Result<At, Fault> {
 }
 
 /// Digits alone: no sign, no list, nothing that does not fit.
-fn number(text: &[u8]) -> Option<u64> {
+pub(crate) fn number(text: &[u8]) -> Option<u64> {
     let is_plain = text.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(text).ok().filter(|_| is_plain)?.parse().ok()
 }
 
 /// The size in a line `1f;extension`.
-fn chunk_size(line: &[u8]) -> Result<u64, Fault> {
+pub(crate) fn chunk_size(line: &[u8]) -> Result<u64, Fault> {
     let end = line.iter().position(|byte| *byte == b';').unwrap_or(line.len());
     let digits = line[..end].trim_ascii_end();
     let is_hex = digits.iter().all(u8::is_ascii_hexdigit);

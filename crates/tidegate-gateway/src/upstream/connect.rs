@@ -98,8 +98,7 @@ impl Connector {
     /// Connects, and says whether HTTP/2 is spoken. A connection that is to change its protocol cannot be
     /// one of HTTP/2. The caller bounds the time it takes.
     pub(crate) async fn connect(&self, is_upgrade: bool) -> io::Result<(Wire, bool)> {
-        let stream = TcpStream::connect((self.url.host.as_str(), self.url.port)).await?;
-        stream.set_nodelay(true)?;
+        let stream = self.connect_plain().await?;
         let Some(config) = &self.tls else {
             return Ok((Either::Left(stream), self.url.protocol == Protocol::Two));
         };
@@ -112,6 +111,13 @@ impl Connector {
         };
         let is_two = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         Ok((Either::Right(Box::new(stream)), is_two))
+    }
+
+    /// Connects without TLS.
+    pub(crate) async fn connect_plain(&self) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect((self.url.host.as_str(), self.url.port)).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
     }
 }
 

@@ -89,9 +89,12 @@ impl Load {
 }
 
 impl Busy {
-    /// The upstream has begun to answer. How long the rest takes is up to the client.
-    pub(crate) fn answered(&self) {
-        self.load.answered(self.since.elapsed(), self.before + 1);
+    /// The upstream has begun to answer, after the time that is returned. How long the rest takes is up to the
+    /// client.
+    pub(crate) fn answered(&self) -> Duration {
+        let after = self.since.elapsed();
+        self.load.answered(after, self.before + 1);
+        after
     }
 }
 

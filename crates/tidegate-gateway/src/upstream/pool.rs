@@ -17,21 +17,31 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use super::connect::{Connector, Protocol, Wire};
+use super::hearing::Hearing;
 use crate::body::RequestBody;
 
 /// The most idle connections that are kept.
 const IDLE_MAX: usize = 512;
-/// How long a connection may take to be ready again once its response has ended.
+/// How long a connection may take to be ready again once its response has ended. What is left of a request that
+/// was answered before its end is sent within this time, or not at all.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest head of a response, and the most headers in it.
 const HEAD_BYTES_MAX: usize = 256 << 10;
 const HEADERS_MAX: usize = 256;
 
-type One = http1::SendRequest<RequestBody>;
 type Two = http2::SendRequest<RequestBody>;
+
+/// A connection of HTTP/1.
+#[derive(Debug)]
+struct One {
+    sender: http1::SendRequest<RequestBody>,
+    /// What keeps it going.
+    task: AbortHandle,
+}
 
 /// The connections to one upstream. Clones are the same.
 #[derive(Clone, Debug)]
@@ -96,7 +106,7 @@ impl Pool {
                 Err(error) => return Err(SendError::Connect(Box::new(request), error)),
             };
             let sent = match sender {
-                Sender::One(mut one) => match one.try_send_request(as_one(request)).await {
+                Sender::One(mut one) => match one.sender.try_send_request(as_one(request)).await {
                     Ok(response) => {
                         return Ok((response, Lent { pool: self.clone(), sender: Some(one) }));
                     }
@@ -135,11 +145,16 @@ impl Pool {
         self.inner.open.load(Ordering::Relaxed)
     }
 
+    /// The same number, for who opens connections beside these.
+    pub(crate) fn open_count(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.inner.open)
+    }
+
     /// Closes the connections that nobody used for too long, or all of them.
     pub(crate) fn sweep(&self, now: Option<Instant>) {
         let timeout = self.inner.idle_timeout;
         self.inner.idle.lock().retain(|(one, since)| {
-            now.is_some_and(|now| now.duration_since(*since) < timeout) && !one.is_closed()
+            now.is_some_and(|now| now.duration_since(*since) < timeout) && !one.sender.is_closed()
         });
     }
 
@@ -174,7 +189,7 @@ impl Pool {
                 idle.clear();
                 return None;
             }
-            if one.is_ready() {
+            if one.sender.is_ready() {
                 return Some(one);
             }
         }
@@ -184,8 +199,11 @@ impl Pool {
     async fn open_one(&self, is_upgrade: bool) -> io::Result<Sender> {
         let (wire, is_two) = self.inner.connector.connect(is_upgrade).await?;
         let open = Open::new(&self.inner.open);
-        let io = TokioIo::new(wire);
-        if is_two { self.open_two(io, open).await } else { open_http1(io, open).await }
+        if is_two {
+            self.open_two(TokioIo::new(wire), open).await
+        } else {
+            open_http1(TokioIo::new(Hearing::new(wire)), open).await
+        }
     }
 
     async fn open_two(&self, io: TokioIo<Wire>, open: Open) -> io::Result<Sender> {
@@ -221,15 +239,15 @@ impl Pool {
     }
 }
 
-async fn open_http1(io: TokioIo<Wire>, open: Open) -> io::Result<Sender> {
+async fn open_http1(io: TokioIo<Hearing<Wire>>, open: Open) -> io::Result<Sender> {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX);
-    let (one, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
-    tokio::spawn(async move {
+    let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
+    let task = tokio::spawn(async move {
         let _ = connection.with_upgrades().await;
         drop(open);
     });
-    Ok(Sender::One(one))
+    Ok(Sender::One(One { sender, task: task.abort_handle() }))
 }
 
 enum Sender {
@@ -238,10 +256,11 @@ enum Sender {
 }
 
 /// Counts a connection for as long as it lives.
-struct Open(Arc<AtomicUsize>);
+#[derive(Debug)]
+pub(crate) struct Open(Arc<AtomicUsize>);
 
 impl Open {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
+    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
         // ORDERING: the number stands for itself, here and below.
         count.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(count))
@@ -263,16 +282,22 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let Some(mut one) = self.sender.take().filter(|one| !one.is_closed()) else { return };
-        if one.is_ready() {
+        let Some(mut one) = self.sender.take().filter(|one| !one.sender.is_closed()) else {
+            return;
+        };
+        if one.sender.is_ready() {
             self.pool.put_back(one);
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let pool = self.pool.clone();
         runtime.spawn(async move {
-            if let Ok(Ok(())) = timeout(READY_TIMEOUT, one.ready()).await {
+            if let Ok(Ok(())) = timeout(READY_TIMEOUT, one.sender.ready()).await {
                 pool.put_back(one);
+            } else {
+                // The upstream has answered and does not read the rest of the request. Neither it nor the
+                // client would ever let go.
+                one.task.abort();
             }
         });
     }
@@ -290,7 +315,9 @@ fn as_one(mut request: Request<RequestBody>) -> Request<RequestBody> {
     *request.uri_mut() = uri.path_and_query.map_or_else(Uri::default, Uri::from);
     // Here `TE` is about one connection, and has to be named as such.
     if request.headers().contains_key(TE) {
-        request.headers_mut().insert(CONNECTION, HeaderValue::from_static("te"));
+        let is_upgrade = request.headers().contains_key(UPGRADE);
+        let named = if is_upgrade { "upgrade, te" } else { "te" };
+        request.headers_mut().insert(CONNECTION, HeaderValue::from_static(named));
     }
     request
 }
@@ -329,5 +356,21 @@ mod tests {
             ("/a?b", &"h:1".parse::<HeaderValue>().unwrap())
         );
         assert_eq!(as_one(one).uri().to_string(), "/a?b");
+    }
+
+    #[test]
+    fn an_upgrade_stays_one_where_trailers_are_taken() {
+        let connection = |lines: &[(&str, &str)]| {
+            let mut request = Request::builder();
+            for (name, value) in lines {
+                request = request.header(*name, *value);
+            }
+            let one = as_one(request.body(RequestBody::empty()).unwrap());
+            one.headers().get(CONNECTION).map(|value| value.to_str().unwrap().to_owned())
+        };
+        let upgrade = [("connection", "upgrade"), ("upgrade", "websocket"), ("te", "trailers")];
+        assert_eq!(connection(&upgrade).as_deref(), Some("upgrade, te"));
+        assert_eq!(connection(&upgrade[2..]).as_deref(), Some("te"));
+        assert_eq!(connection(&[]), None);
     }
 }

@@ -13,7 +13,7 @@ use super::{Server, Upstreams};
 use crate::body::RequestBody;
 
 /// How often idle connections are looked at.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+const SWEEP_EVERY: Duration = Duration::from_millis(250);
 
 /// How upstreams are asked whether they are well: 2xx and 3xx say so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) async fn keep(upstreams: Arc<Upstreams>) {
     loop {
         every.tick().await;
         for server in upstreams.balancer.servers() {
-            server.pool.sweep(Some(Instant::now()));
+            server.sweep(Some(Instant::now()));
         }
     }
 }

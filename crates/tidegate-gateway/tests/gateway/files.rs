@@ -26,7 +26,12 @@ fn with_files(name: &str) -> Folder {
 async fn files_are_served_whole_in_part_and_once() {
     let folder = with_files("files");
     let running = serving(&folder).await;
-    let home = get(port(&running), "/files").await;
+    let moved = get(port(&running), "/files?a=b").await;
+    assert_eq!(
+        (moved.status().as_u16(), &moved.headers()["location"]),
+        (301, &"/files/?a=b".parse().unwrap())
+    );
+    let home = get(port(&running), "/files/").await;
     assert_eq!((home.status().as_u16(), home.body().as_str()), (200, "<h1>home</h1>"));
     assert_eq!(home.headers()["content-type"], "text/html; charset=utf-8");
     assert!(home.headers().contains_key("ratelimit"), "the limiter is in front");
@@ -40,6 +45,12 @@ async fn files_are_served_whole_in_part_and_once() {
     assert_eq!((part.status().as_u16(), part.body().as_str()), (206, "56789"));
     assert_eq!(part.headers()["content-range"], "bytes 199995-199999/200000");
     assert_eq!(with("range", "bytes=200000-".into()).await.status(), 416);
+    let head =
+        Request::head("/files/sub/a%20b.txt").header("host", "a").header("range", "bytes=0-1");
+    let head = ask(port(&running), head.body(Full::default()).unwrap()).await;
+    assert_eq!((head.status().as_u16(), head.body().as_str()), (200, ""), "ranges are for GET");
+    assert_eq!(head.headers()["content-length"], "200000");
+    assert_eq!(with("if-match", "\"old\"".into()).await.status(), 412);
     for name in ["etag", "last-modified"] {
         let asked = if name == "etag" { "if-none-match" } else { "if-modified-since" };
         let value = large.headers()[name].to_str().unwrap().to_owned();
@@ -54,6 +65,10 @@ async fn nothing_outside_of_the_folder_is_served() {
     let folder = with_files("outside");
     std::os::unix::fs::symlink(folder.0.join("secret.txt"), folder.0.join("public/link")).unwrap();
     folder.write("public/.hidden", "hidden");
+    std::os::unix::fs::symlink(&folder.0, folder.0.join("public/up")).unwrap();
+    // Whoever opens a pipe waits for somebody to write to it.
+    let pipe = std::process::Command::new("mkfifo").arg(folder.0.join("public/pipe")).status();
+    assert!(pipe.unwrap().success());
     let running = serving(&folder).await;
     for path in [
         "/files/../secret.txt",
@@ -62,6 +77,9 @@ async fn nothing_outside_of_the_folder_is_served() {
         "/files/sub/../../secret.txt",
         "/files/..\\secret.txt",
         "/files/link",
+        "/files/up/secret.txt",
+        "/files/up/",
+        "/files/pipe",
         "/files/.hidden",
         "/files/nothing",
         "/files/sub",

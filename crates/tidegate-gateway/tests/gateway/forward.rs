@@ -259,3 +259,33 @@ async fn a_drain_finishes_what_is_under_way_and_takes_nothing_new() {
     assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("ok"), "{answer}");
     assert!(TcpStream::connect(address).await.is_err());
 }
+
+#[tokio::test]
+async fn a_drain_drops_no_request_of_clients_that_keep_their_connection() {
+    let upstream = Upstream::serving(|_| async { Response::new(full("ok")) }).await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let address = port(&running);
+    let asking: Vec<_> = (0..10)
+        .map(|_| {
+            tokio::spawn(async move {
+                let mut client = TcpStream::connect(address).await.unwrap();
+                loop {
+                    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+                    let head = crate::support::read_head(&mut client).await.expect("an answer");
+                    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+                    client.read_exact(&mut [0; 2]).await.unwrap();
+                    if head.contains("connection: close") {
+                        return;
+                    }
+                    // Most of the time the client thinks, and nothing is under way.
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            })
+        })
+        .collect();
+    crate::support::until("asked", || upstream.asked() > 50).await;
+    assert_eq!(running.shutdown().await.cut, 0);
+    for asking in asking {
+        asking.await.unwrap();
+    }
+}

@@ -57,6 +57,23 @@ async fn what_is_over_the_limit_is_429_with_everything_and_is_not_forwarded() {
 }
 
 #[tokio::test]
+async fn a_refusal_of_head_has_no_body_that_would_be_the_next_answer() {
+    let upstream = Upstream::echo().await;
+    let settings = with_rules(&[&upstream.url()], |layer| {
+        layer.limit = Some("1/hour per ip".parse().unwrap());
+    });
+    let running = gateway(settings).await;
+    let ask = "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3)
+        + "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let answer = crate::support::exchange(port(&running), ask.as_bytes()).await;
+    let answers: Vec<&str> = answer.split("HTTP/1.1 ").skip(1).collect();
+    let statuses: Vec<&str> = answers.iter().map(|answer| &answer[..3]).collect();
+    assert_eq!(statuses, ["200", "429", "429", "429"], "{answer}");
+    assert!(answers[1].ends_with("\r\n\r\n") && answers[2].ends_with("\r\n\r\n"), "{answer}");
+    assert!(answers[3].ends_with('}'), "{answer}");
+}
+
+#[tokio::test]
 async fn a_caller_of_grpc_is_refused_in_its_own_words() {
     let upstream = Upstream::echo().await;
     let settings = with_rules(&[&upstream.url()], |layer| {
@@ -74,14 +91,42 @@ async fn a_caller_of_grpc_is_refused_in_its_own_words() {
         (200, &"8".parse().unwrap())
     );
     assert!(refused.headers().contains_key("retry-after"));
+    // The details are those of the middleware, whose test reads them.
+    assert!(refused.headers().contains_key("grpc-status-details-bin"));
+    assert!(
+        refused.headers()["grpc-retry-pushback-ms"].to_str().unwrap().parse::<u64>().unwrap() > 0
+    );
+}
+
+#[tokio::test]
+async fn what_grpc_says_in_its_own_status_is_what_rules_count_by() {
+    // A response that is nothing but trailers: 200, whatever happened.
+    let upstream = Upstream::serving(|request| async move {
+        let code = request.headers()["x-code"].clone();
+        let response = http::Response::builder().header("content-type", "application/grpc");
+        response.header("grpc-status", code).body(full("")).unwrap()
+    })
+    .await;
+    let folder = Folder::new("grpc-status");
+    let rules = "{ domain: default, rules: [ { name: failures, per: [ip], limit: 1/hour, \
+                 count: on-response, statuses: [401] } ] }";
+    let running = limited(&folder, rules, &upstream).await;
+    let call = |code: &'static str| {
+        let request = Request::post("http://a.example/pkg.Service/Method");
+        let request = request.header("content-type", "application/grpc").header("x-code", code);
+        ask_h2(port(&running), request.body(full("")).unwrap())
+    };
+    for (code, status) in [("0", "0"), ("5", "5"), ("16", "16"), ("0", "8")] {
+        assert_eq!(call(code).await.headers()["grpc-status"], status);
+        until_idle(&running).await;
+    }
 }
 
 #[tokio::test]
 async fn sixty_spellings_of_a_path_meet_one_rule() {
     let upstream = Upstream::echo().await;
     let folder = Folder::new("spellings");
-    let rules =
-        "{ domain: default, rules: [ { name: login, match: { path: /login }, limit: 1/hour } ] }";
+    let rules = "{ domain: default, rules: [ { name: login, match: { path: /login, ignore_case: true }, limit: 1/hour } ] }";
     let running = limited(&folder, rules, &upstream).await;
     assert_eq!(get(port(&running), "/login").await.status(), 200);
     let first = [
@@ -97,8 +142,13 @@ async fn sixty_spellings_of_a_path_meet_one_rule() {
         "/login;x=y",
         "/%2e/login",
         "/a/%2e%2e/login",
+        "/login.",
+        "/login..",
+        "/login%2f",
+        "/%5clogin",
+        "/LogIn",
     ];
-    let last = ["", "/", "?a=b", "/?login", "/."];
+    let last = ["", "/", "?a=b", "/?login", "/.", "/;y", "/%2E"];
     for path in first.iter().flat_map(|first| last.map(|last| format!("{first}{last}"))) {
         assert_eq!(get(port(&running), &path).await.status(), 429, "{path}");
     }
@@ -323,4 +373,41 @@ async fn a_token_counts_for_somebody_only_where_it_is_verified() {
     assert_eq!(with(signed("bob", secret)).await.status(), 200);
     assert_eq!(with(signed("bob", b"another secret, also of 32 bytes")).await.status(), 401);
     assert_eq!(get(port(&running), "/").await.status(), 401);
+}
+
+#[tokio::test]
+async fn the_access_log_has_every_line_once_the_gateway_has_ended() {
+    use tidegate_gateway::access_log::{AccessLogFormat, AccessLogSettings};
+    let upstream = Upstream::echo().await;
+    let folder = Folder::new("access-log");
+    let path = folder.0.join("access.log");
+    let mut settings = with_rules(&[&upstream.url()], |layer| {
+        layer.limit = Some("100/day per ip".parse().unwrap());
+    });
+    let format = AccessLogFormat::Json;
+    settings.access_log = Some(AccessLogSettings { path: Some(path.clone()), format });
+    let running = gateway(settings).await;
+    let mut lengths = Vec::new();
+    for number in 0..150 {
+        let answer = if number % 2 == 0 {
+            get(port(&running), "/").await
+        } else {
+            let request = Request::get("http://a.example/").body(full("")).unwrap();
+            ask_h2(port(&running), request).await
+        };
+        lengths.push(answer.body().len());
+    }
+    assert_eq!(running.shutdown().await.cut, 0);
+    let log = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<serde_json::Value> =
+        log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 150);
+    for (line, length) in lines.iter().zip(lengths) {
+        assert_eq!(
+            (&line["bytes"], &line["host"]),
+            (&length.into(), &"a.example".into()),
+            "{line}"
+        );
+    }
+    assert_eq!(lines.iter().filter(|line| line["status"] == 429).count(), 50);
 }

@@ -2,10 +2,15 @@
 //! linking.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
+mod adaptive;
+mod bodies;
+mod express;
 mod files;
 mod forward;
 mod hostile;
+mod http2;
 mod limits;
+mod metrics;
 mod support;
 mod tls;
 mod upstreams;

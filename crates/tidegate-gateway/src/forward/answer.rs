@@ -1,0 +1,202 @@
+//! One request over one connection of HTTP/1, and the head of its response, without a general client in
+//! between. Where a head can be read in two ways it is not read at all.
+
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, DATE};
+use http::{HeaderMap, Method, StatusCode, Version};
+
+use super::framing::Framing;
+use super::head::{self, NoHead};
+use crate::front::strict::number;
+use crate::upstream::Server;
+use crate::upstream::line::{Line, SendError};
+
+/// The longest head of a response, and the most headers in it.
+const HEAD_BYTES_MAX: usize = 256 << 10;
+const HEADERS_MAX: usize = 256;
+
+/// What an upstream has begun to answer. The head is in a [`Reply`] of the caller's.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) line: Line,
+    pub(crate) status: StatusCode,
+    pub(crate) reason: Bytes,
+    pub(crate) framing: Framing,
+    /// Whether the connection may carry another request once the body has ended.
+    pub(crate) can_stay: bool,
+}
+
+/// Why there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoAnswer {
+    /// There is no connection, and nothing was sent.
+    Unsent,
+    /// What came is no response. The upstream may have seen the request.
+    Broken,
+}
+
+/// The head of a response as the client is to be told it, in memory that the next one uses again.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    /// Lines of HTTP/1 that can be sent as they are: nothing in the head is about a connection, about limits, or
+    /// out of the ordinary. Empty where that is not so.
+    pub(crate) lines: Vec<u8>,
+    /// The headers, where there are no lines.
+    pub(crate) headers: HeaderMap,
+    /// Whether lines or headers tell the time.
+    pub(crate) has_date: bool,
+}
+
+/// Sends the bytes of a request that has no body, and reads the head of the response into `reply`. The caller
+/// bounds the time that it takes.
+pub(crate) async fn exchange(
+    server: &Server,
+    connect_timeout: Duration,
+    (asked, request): (&Method, &[u8]),
+    reply: &mut Reply,
+) -> Result<Answer, NoAnswer> {
+    let lines = server.lines.as_ref().ok_or(NoAnswer::Unsent)?;
+    let line = loop {
+        let idle = lines.idle();
+        let is_new = idle.is_none();
+        let mut line = match idle {
+            Some(line) => line,
+            // It is rare, and large.
+            None => Box::pin(lines.connect(connect_timeout)).await.map_err(|_| NoAnswer::Unsent)?,
+        };
+        match line.send(request).await {
+            Ok(()) => break line,
+            // It was closed before anything was written: another one does. A new connection that does the
+            // same again and again is no connection.
+            Err(SendError::Unsent) if !is_new => {}
+            Err(SendError::Unsent) => return Err(NoAnswer::Unsent),
+            Err(SendError::Broken) => return Err(NoAnswer::Broken),
+        }
+    };
+    read(line, asked, reply).await
+}
+
+async fn read(mut line: Line, asked: &Method, reply: &mut Reply) -> Result<Answer, NoAnswer> {
+    loop {
+        if let Some(length) = head::end(&line.input) {
+            let head = line.input.split_to(length).freeze();
+            let begun = begin(&head, asked, reply).map_err(|NoHead| NoAnswer::Broken)?;
+            // What comes before the response itself is for us alone.
+            let Some(Begun { status, reason, framing, can_stay }) = begun else { continue };
+            return Ok(Answer { line, status, reason, framing, can_stay });
+        }
+        let is_over = line.input.len() > HEAD_BYTES_MAX || !matches!(line.read().await, Ok(1..));
+        if is_over {
+            return Err(NoAnswer::Broken);
+        }
+    }
+}
+
+/// What a head says.
+struct Begun {
+    status: StatusCode,
+    reason: Bytes,
+    framing: Framing,
+    can_stay: bool,
+}
+
+/// Reads a head; `None` where it only announces another one.
+fn begin(head: &Bytes, asked: &Method, reply: &mut Reply) -> Result<Option<Begun>, NoHead> {
+    let mut found = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+    let mut response = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut response,
+        head,
+        &mut found,
+    );
+    let (Ok(httparse::Status::Complete(_)), Some(code)) = (parsed, response.code) else {
+        return Err(NoHead);
+    };
+    let status = StatusCode::from_u16(code).map_err(|_| NoHead)?;
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        // Nobody asked for it.
+        return Err(NoHead);
+    }
+    if status.is_informational() {
+        return Ok(None);
+    }
+    let reason = head.slice_ref(response.reason.unwrap_or_default().as_bytes());
+    let version = if response.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
+    let has_body = *asked != Method::HEAD
+        && ![StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&status);
+    if has_body
+        && version == Version::HTTP_11
+        && let Some((length, can_stay)) = reply.put_plain(response.headers)
+    {
+        let framing = Framing::Length(length);
+        return Ok(Some(Begun { status, reason, framing, can_stay }));
+    }
+    let headers = &mut reply.headers;
+    reply.lines.clear();
+    head::take_headers(head, response.headers, headers)?;
+    reply.has_date = headers.contains_key(DATE);
+    let can_stay = version == Version::HTTP_11 && !headers.get_all(CONNECTION).iter().any(closes);
+    let framing = Framing::of(asked, version, status, headers).map_err(|_| NoHead)?;
+    let can_stay = can_stay && framing != Framing::UntilClose;
+    Ok(Some(Begun { status, reason, framing, can_stay }))
+}
+
+/// Headers that are not handed on as they are, or say something about the body that is not its length.
+static SPECIAL: [&str; 11] = [
+    "te",
+    "upgrade",
+    "trailer",
+    "ratelimit",
+    "keep-alive",
+    "proxy-connection",
+    "ratelimit-policy",
+    "transfer-encoding",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "content-length",
+];
+/// What headers about limits begin with that are older.
+const X_LIMITS: &str = "x-ratelimit";
+
+impl Reply {
+    /// Makes lines of headers, and says how long the body is and whether the connection stays; `None` where
+    /// a header is in the way.
+    fn put_plain(&mut self, found: &[httparse::Header<'_>]) -> Option<(u64, bool)> {
+        let (mut length, mut can_stay) = (None, true);
+        self.lines.clear();
+        self.has_date = false;
+        for httparse::Header { name, value } in found {
+            let is = |word: &str| name.len() == word.len() && name.eq_ignore_ascii_case(word);
+            if is("connection") {
+                can_stay &= value.eq_ignore_ascii_case(b"keep-alive");
+                if can_stay || value.eq_ignore_ascii_case(b"close") {
+                    continue;
+                }
+                return None;
+            }
+            if is("content-length") && length.is_none() {
+                length = Some(number(value)?);
+            } else if SPECIAL.into_iter().any(is) || begins(name, X_LIMITS) {
+                return None;
+            }
+            self.has_date |= is("date");
+            self.lines.extend(name.bytes().map(|byte| byte.to_ascii_lowercase()));
+            for part in [b": ", *value, b"\r\n"] {
+                self.lines.extend_from_slice(part);
+            }
+        }
+        Some((length?, can_stay))
+    }
+}
+
+fn begins(name: &str, word: &str) -> bool {
+    name.get(..word.len()).is_some_and(|name| name.eq_ignore_ascii_case(word))
+}
+
+fn closes(value: &http::HeaderValue) -> bool {
+    let mut words = value.as_bytes().split(|byte| *byte == b',');
+    words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"close"))
+}

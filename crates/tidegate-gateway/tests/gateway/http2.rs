@@ -1,0 +1,232 @@
+//! HTTP/2 as attackers and browsers speak it: heads that say two things, floods of frames, and tunnels over
+//! one stream of a connection.
+
+use bytes::Bytes;
+use http::{Method, Request, Version};
+use http_body_util::Empty;
+use hyper::ext::Protocol;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::support::{
+    PATIENCE, Upstream, ask_h2, full, gateway, get, port, settings, until, until_idle,
+};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const ENHANCE_YOUR_CALM: [u8; 4] = [0, 0, 0, 11];
+/// What ends a request, whatever becomes of it.
+const ENDS: [u8; 3] = [HEADERS, RST_STREAM, GOAWAY];
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// Fields as they are, without the tables of HPACK.
+fn fields(lines: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in lines {
+        block.push(0);
+        for text in [name, value] {
+            block.push(u8::try_from(text.len()).unwrap());
+            block.extend(text.as_bytes());
+        }
+    }
+    block
+}
+
+const GET: [(&str, &str); 4] =
+    [(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/")];
+
+/// Sends frames, and reads until the other end closes or one of these kinds of frames has come.
+async fn send(to: std::net::SocketAddr, frames: &[Vec<u8>], kinds: &[u8]) -> Vec<u8> {
+    let (mut reading, mut writing) = TcpStream::connect(to).await.unwrap().into_split();
+    let bytes = [PREFACE, &frame(SETTINGS, 0, 0, &[]), &frames.concat()].concat();
+    let sending = tokio::spawn(async move {
+        let _ = writing.write_all(&bytes).await;
+        writing
+    });
+    let mut answer = Vec::new();
+    let taking = async {
+        while !kinds.iter().any(|kind| !of_kind(*kind, &answer).is_empty())
+            && reading.read_buf(&mut answer).await.is_ok_and(|read| read > 0)
+        {}
+    };
+    tokio::time::timeout(PATIENCE, taking).await.expect("an answer in time");
+    sending.abort();
+    answer
+}
+
+/// The frames of this kind, and the payload of each.
+fn of_kind(kind: u8, mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let mut found = Vec::new();
+    while bytes.len() >= 9 {
+        let length = u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]) as usize;
+        let stream = u32::from_be_bytes([bytes[5], bytes[6], bytes[7], bytes[8]]);
+        let Some(payload) = bytes.get(9..9 + length) else { break };
+        if bytes[3] == kind {
+            found.push((stream, payload.to_vec()));
+        }
+        bytes = &bytes[9 + length..];
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_head_that_says_two_things_is_refused() {
+    let upstream = Upstream::echo().await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let ask = |lines: &[(&str, &str)]| {
+        let mut request = Request::post("http://a.example/");
+        for (name, value) in lines {
+            request = request.header(*name, *value);
+        }
+        ask_h2(port(&running), request.body(full("body")).unwrap())
+    };
+    for lines in [
+        &[("host", "b.example")][..],
+        &[("host", "a.example"), ("host", "a.example")],
+        &[("content-length", "4"), ("content-length", "4")],
+    ] {
+        assert_eq!(ask(lines).await.status(), 400, "{lines:?}");
+    }
+    assert_eq!(upstream.asked(), 0);
+    assert_eq!(ask(&[("host", "A.example"), ("content-length", "4")]).await.status(), 200);
+    until_idle(&running).await;
+}
+
+#[tokio::test]
+async fn fields_that_http2_forbids_reset_the_stream() {
+    let upstream = Upstream::echo().await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    for more in [
+        ("transfer-encoding", "chunked"),
+        ("connection", "close"),
+        ("upgrade", "websocket"),
+        ("Upper", "case"),
+        ("content-length", "5"),
+        ("x", "a\r\nb: c"),
+        (":path", "/again"),
+        (":status", "200"),
+    ] {
+        let head = fields(&[&GET[..], &[more]].concat());
+        let frames = [frame(HEADERS, END_HEADERS | END_STREAM, 1, &head)];
+        let answer = send(port(&running), &frames, &ENDS).await;
+        assert!(of_kind(HEADERS, &answer).is_empty(), "{more:?} is answered");
+    }
+    for path in ["", "login", "http://b/", "*", "/ /", "/\r\n"] {
+        let mut head = GET;
+        head[3].1 = path;
+        let frames = [frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields(&head))];
+        send(port(&running), &frames, &ENDS).await;
+    }
+    assert_eq!(upstream.asked(), 0, "nothing was forwarded");
+    let well = [frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields(&GET))];
+    assert_eq!(of_kind(HEADERS, &send(port(&running), &well, &ENDS).await).len(), 1);
+    assert_eq!(upstream.asked(), 1);
+    until_idle(&running).await;
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_long_is_431() {
+    let upstream = Upstream::echo().await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let request = Request::get("http://a.example/").header("x", "y".repeat(40 << 10));
+    assert_eq!(ask_h2(port(&running), request.body(full("")).unwrap()).await.status(), 431);
+    let mut request = Request::get("http://a.example/");
+    for number in 0..2_000 {
+        request = request.header(format!("x-{number}"), "y");
+    }
+    assert_eq!(ask_h2(port(&running), request.body(full("")).unwrap()).await.status(), 431);
+    assert_eq!(upstream.asked(), 0);
+}
+
+#[tokio::test]
+async fn streams_that_are_opened_and_reset_by_the_thousand_end_the_connection() {
+    let upstream = Upstream::echo().await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let head = fields(&GET);
+    let frames: Vec<Vec<u8>> = (0..20_000)
+        .flat_map(|number| {
+            let stream = number * 2 + 1;
+            let opened = frame(HEADERS, END_HEADERS | END_STREAM, stream, &head);
+            [opened, frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())]
+        })
+        .collect();
+    let answer = send(port(&running), &frames, &[GOAWAY]).await;
+    let calmed = of_kind(GOAWAY, &answer);
+    assert!(calmed.iter().any(|(_, payload)| payload[4..8] == ENHANCE_YOUR_CALM), "{calmed:?}");
+    assert_eq!(get(port(&running), "/").await.status(), 200, "others are unharmed");
+    until_idle(&running).await;
+    assert!(upstream.asked() < 5_000, "{}", upstream.asked());
+}
+
+#[tokio::test]
+async fn a_head_without_end_ends_the_connection() {
+    let upstream = Upstream::echo().await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let more = fields(&[("x", &"y".repeat(100))]);
+    let mut frames = vec![frame(HEADERS, END_STREAM, 1, &fields(&GET))];
+    frames.extend((0..20_000).map(|_| frame(CONTINUATION, 0, 1, &more)));
+    send(port(&running), &frames, &[GOAWAY]).await;
+    until("closed", || running.counts().connections == 0).await;
+    assert_eq!(get(port(&running), "/").await.status(), 200, "others are unharmed");
+    assert_eq!(upstream.asked(), 1);
+}
+
+#[tokio::test]
+async fn a_websocket_over_http2_is_one_over_http1_to_the_upstream() {
+    let upstream = crate::forward::shouting().await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let stream = TcpStream::connect(port(&running)).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let ask = |protocol: Option<&'static str>| {
+        let mut request = Request::new(Empty::<Bytes>::new());
+        *request.method_mut() = Method::CONNECT;
+        *request.version_mut() = Version::HTTP_2;
+        *request.uri_mut() = "http://a.example/chat".parse().unwrap();
+        request.headers_mut().insert("sec-websocket-version", "13".parse().unwrap());
+        // Firefox says so over HTTP/2, whatever it asks for.
+        request.headers_mut().insert("te", "trailers".parse().unwrap());
+        if let Some(protocol) = protocol {
+            request.extensions_mut().insert(Protocol::from_static(protocol));
+        }
+        request
+    };
+    // Nothing but WebSockets can be told to an upstream. By the answer the client knows what the gateway takes.
+    for protocol in [None, Some("connect-udp")] {
+        assert_eq!(sender.send_request(ask(protocol)).await.unwrap().status(), 405);
+    }
+    let answer = sender.send_request(ask(Some("websocket"))).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    for name in ["sec-websocket-accept", "upgrade", "connection"] {
+        assert!(!answer.headers().contains_key(name), "{name}");
+    }
+    assert!(answer.headers().contains_key("ratelimit"));
+    let mut tunnel = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
+    for text in ["one\n\n", "\u{0}two"] {
+        tunnel.write_all(text.as_bytes()).await.unwrap();
+        let mut back = vec![0; text.len()];
+        tokio::time::timeout(PATIENCE, tunnel.read_exact(&mut back)).await.unwrap().unwrap();
+        assert_eq!(String::from_utf8(back).unwrap(), text.to_uppercase());
+    }
+    assert_eq!(running.counts().under_way, 1);
+    drop((tunnel, sender));
+    until_idle(&running).await;
+    until("closed", || running.counts().upstream_connections == 0).await;
+}
