@@ -188,6 +188,11 @@ fn what_cannot_be_is_told_with_what_to_do() {
         folder.write("gateway.yaml", "upstream: http://127.0.0.1:1\nroutes:\n  - pth: /a\n");
     let slip = refused(&["--config", &config]);
     assert!(slip.contains("gateway.yaml:3") && slip.contains("did you mean `path`?"), "{slip}");
+    // No server could ever be well.
+    let config = folder
+        .write("gateway.yaml", "upstream: http://127.0.0.1:1\nprobe:\n  path: \"health check\"\n");
+    let probe = refused(&["--config", &config]);
+    assert!(probe.contains("gateway.yaml:3") && probe.contains("/healthz"), "{probe}");
     let (cert, key) = (folder.write("c.pem", "nonsense"), folder.write("k.pem", "nonsense"));
     let flags = ["--upstream", "http://127.0.0.1:1", "--tls-cert", &cert, "--tls-key", &key];
     let tls = refused(&flags);

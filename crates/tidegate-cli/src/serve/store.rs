@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::builder::BoolishValueParser;
 use clap::parser::ValueSource;
 use tidegate_server::config::store::{StoreLayer, StoreUrl};
-use tidegate_server::config::value::{Consistency, OnStoreFailure, StoreForeignState, Time};
+use tidegate_server::config::value::{Consistency, Count, OnStoreFailure, StoreForeignState, Time};
 
 use super::shared::{secret, words};
 use crate::failure::Failure;
@@ -61,6 +61,10 @@ pub(crate) struct StoreArgs {
     /// How long the store may take for a decision [default: 10ms]
     #[arg(long, value_name = "TIME", env = "TIDEGATE_STORE_DEADLINE", help_heading = "Store")]
     store_deadline: Option<Time>,
+    /// How many nodes share the store: what a node divides limits by before it has first reached the store
+    /// [default: 1]
+    #[arg(long, value_name = "N", env = "TIDEGATE_STORE_NODES", help_heading = "Store")]
+    store_nodes: Option<Count>,
     /// What every key in the store begins with [default: t]
     #[arg(long, value_name = "TEXT", env = "TIDEGATE_STORE_PREFIX", help_heading = "Store")]
     store_prefix: Option<String>,
@@ -120,6 +124,7 @@ impl StoreArgs {
             on_store_failure: self.on_store_failure,
             store_required: self.store_required,
             store_deadline: self.store_deadline,
+            store_nodes: self.store_nodes,
             store_prefix: self.store_prefix,
             store_foreign_state: self.store_foreign_state,
             secret_file: self.secret_file,

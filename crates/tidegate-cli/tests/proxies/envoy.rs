@@ -17,7 +17,7 @@ fn put_on(stage: Stage) -> Stage {
     with(stage, &crate::page::block("envoy.md", "envoy.yaml"))
 }
 
-fn with(mut stage: Stage, block: &str) -> Stage {
+pub(crate) fn with(mut stage: Stage, block: &str) -> Stage {
     let file = stage.write_text("envoy.yaml", block);
     let mut command = Command::new(program("envoy"));
     command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warn"]);

@@ -1,5 +1,6 @@
 //! Real proxies before a real application, asking the real daemon, with the configurations that
-//! `docs/proxies` shows. What a client sees is what is tested.
+//! `docs/proxies` shows, and other limiters beside the rules that `docs/migrating.md` gives for them. What a
+//! client sees is what is tested.
 
 #![cfg(unix)]
 
@@ -9,6 +10,7 @@ mod claims;
 mod client;
 mod envoy;
 mod haproxy;
+mod migrating;
 mod nginx;
 mod page;
 mod process;
@@ -17,8 +19,9 @@ mod stage;
 #[test]
 fn every_block_that_a_page_marks_as_tested_is_run_by_a_test() {
     let mut marked = Vec::new();
-    for entry in std::fs::read_dir(page::folder()).expect("the pages") {
-        let path = entry.expect("a page").path();
+    let pages = std::fs::read_dir(page::folder()).expect("the pages");
+    let pages = pages.map(|entry| entry.expect("a page").path());
+    for path in pages.chain([page::folder().join("../migrating.md")]) {
         let page = path.file_name().expect("a name").to_string_lossy().into_owned();
         let text = std::fs::read_to_string(&path).expect("a text");
         marked.extend(page::blocks(&text).into_iter().map(|(name, _)| format!("{page}: {name}")));
@@ -33,6 +36,11 @@ fn every_block_that_a_page_marks_as_tested_is_run_by_a_test() {
             "caddy.md: Caddyfile.short",
             "envoy.md: envoy.yaml",
             "haproxy.md: haproxy.cfg",
+            "migrating.md: governor.yaml",
+            "migrating.md: limit_req.conf",
+            "migrating.md: limit_req.yaml",
+            "migrating.md: local_ratelimit.yaml",
+            "migrating.md: local_ratelimit_rules.yaml",
             "nginx.md: nginx.conf",
         ]
     );

@@ -30,7 +30,7 @@ fn put_on(stage: Stage) -> Stage {
     with(stage, &block)
 }
 
-fn with(mut stage: Stage, block: &str) -> Stage {
+pub(crate) fn with(mut stage: Stage, block: &str) -> Stage {
     stage.write_text("nginx.conf", block);
     let around = stage.write_text("around.conf", AROUND);
     let log = stage.file("error.log");
