@@ -1,69 +1,103 @@
 //! `cargo xtask bench edges`: what stands in front of a service or beside it. The middleware around an axum
 //! app, beside the app alone and beside `tower_governor` around it; what each of them takes from the heap;
-//! and the client of the daemon, with and without batches.
+//! the client of the daemon, with and without batches; and the gateway beside nginx.
 //!
 //! | file | what it holds |
 //! | --- | --- |
 //! | [`served`] | the app as a process, with one layer or none |
 //! | [`heap`] | allocations of a request, in this process |
 //! | [`batches`] | decisions of a thousand callers that share a client |
+//! | [`gateway`] | the gateway beside nginx, and what a denial costs |
+//! | [`behind`] | the server behind both of these |
+//! | [`places`] | the wait that each place for the limiter adds |
 //!
 //! Whatever else is an edge adds its figures in [`figures`].
 
-mod batches;
+pub(crate) mod batches;
+pub(crate) mod behind;
+mod gateway;
 mod heap;
+mod places;
 pub(crate) mod served;
 
 use std::error::Error;
 use std::path::Path;
 
 use self::served::Around;
+use crate::parts;
 use crate::targets::Figure;
-use crate::wire::load::Driver;
+use crate::wire::load::{self, Driver};
 use crate::wire::scenario::Scenario;
-use crate::wire::server::{Cores, Server, free_port};
+use crate::wire::server::Cores;
 use crate::wire::{Effort, entrant};
 
 const OURS: &str = "tidegate layer";
 const NONE: &str = "no layer";
+const EMPTY: &str = "a layer that does nothing";
 const GOVERNOR: &str = "tower_governor";
 
-/// Runs everything: the figures, and what is to be known about them.
+#[derive(Clone, Copy)]
+enum Part {
+    Layer,
+    Client,
+    Gateway,
+    Places,
+}
+
+impl parts::Part for Part {
+    const ALL: &'static [(&'static str, Self)] = &[
+        ("layer", Self::Layer),
+        ("client", Self::Client),
+        ("gateway", Self::Gateway),
+        ("places", Self::Places),
+    ];
+}
+
+/// Runs everything, or some parts of it: the figures, and what is to be known about them.
 pub(crate) fn figures(
     tidegate: &Path,
+    only: &[String],
     quick: bool,
 ) -> Result<(Vec<Figure>, Vec<String>), Box<dyn Error>> {
     let effort = Effort::of(quick);
     let cores = Cores::two()?;
-    let (mut figures, mut notes) = middleware(tidegate, cores, effort)?;
-    figures.extend(heap::figures()?);
-    figures.extend(batches::figures(tidegate, cores.server, effort)?);
+    let (mut figures, mut notes) = (Vec::new(), Vec::new());
+    for (_, part) in parts::chosen(only)? {
+        let (more_figures, more_notes) = match part {
+            Part::Layer => {
+                let (mut figures, notes) = middleware(tidegate, cores, effort)?;
+                figures.extend(heap::figures()?);
+                (figures, notes)
+            }
+            Part::Client => (batches::figures(tidegate, cores, effort)?, Vec::new()),
+            Part::Gateway => gateway::figures(tidegate, cores, effort)?,
+            Part::Places => (places::figures(tidegate, cores, effort)?, Vec::new()),
+        };
+        figures.extend(more_figures);
+        notes.extend(more_notes);
+    }
     if quick {
         notes.push("a quick run: few and short rounds".to_owned());
     }
     Ok((figures, notes))
 }
 
-/// One app three times, each with the core of the servers to itself while it is asked.
+/// One app several times, each with the core of the servers to itself while it is asked.
 fn middleware(
     tidegate: &Path,
     cores: Cores,
     effort: Effort,
 ) -> Result<(Vec<Figure>, Vec<String>), Box<dyn Error>> {
-    let own_path = std::env::current_exe()?;
-    let start = |name: &str, around: Around| {
-        let port = free_port()?;
-        let words = [served::SUBCOMMAND.to_owned(), around.word().to_owned(), port.to_string()];
-        Server::start(name, &own_path, &words, port, cores.server, &[])
-    };
+    let start = |name: &'static str, around| served::start(around, name, cores.server);
     let (ours, none) = (start(OURS, Around::Tidegate)?, start(NONE, Around::Nothing)?);
-    let governor = start(GOVERNOR, Around::Governor)?;
+    let (empty, governor) = (start(EMPTY, Around::Empty)?, start(GOVERNOR, Around::Governor)?);
     let entrants = vec![
         entrant(OURS, &ours, &["http"], None),
         entrant(NONE, &none, &["http"], Some(0.93)),
+        entrant(EMPTY, &empty, &["http"], None),
         entrant(GOVERNOR, &governor, &["http"], Some(1.0)),
     ];
-    let driver = Driver { tidegate: tidegate.to_owned(), core: cores.load };
+    let driver = Driver { tidegate: tidegate.to_owned(), core: cores.load, keys: load::KEYS };
     let tried = Scenario::closed("an axum app", 16, 1, entrants).run(&driver, effort)?;
     Ok((tried.throughput(), tried.idle_servers()))
 }

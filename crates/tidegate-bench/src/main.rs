@@ -1,7 +1,7 @@
 //! `cargo xtask bench memory`: the in-memory limiter beside governor, throttlecrab and limitador in
 //! one run; `cargo xtask bench rules`: matching, deciding and reloading by rules; `cargo xtask bench
 //! wire`: the daemon over its protocols beside other servers; `cargo xtask bench shared`: limits that
-//! nodes share; `cargo xtask bench edges`: the middleware and the client. Tables on stdout, progress on
+//! nodes share; `cargo xtask bench edges`: the middleware, the client and the gateway. Tables on stdout, progress on
 //! stderr, `--json FILE` for programs.
 //!
 //! | file | what it holds |
@@ -16,16 +16,17 @@
 //! | `rules` | matching, deciding and reloading by rules |
 //! | `wire` | the daemon over its protocols |
 //! | `shared` | limits that nodes share, in Redis |
-//! | `edges` | the middleware in front of a service, and the client of the daemon |
+//! | `edges` | the middleware in front of a service, the client of the daemon, the gateway |
 //! | `allocations` | how often a piece of work takes memory from the heap |
 //!
-//! Instruction counts, which do not depend on the machine, are in `benches/instructions.rs`.
+//! Instruction counts, which do not depend on the machine, are in `tidegate-instructions`.
 
 mod allocations;
 mod contenders;
 mod edges;
 mod footprint;
 mod harness;
+mod parts;
 mod random;
 mod report;
 mod rules;
@@ -49,10 +50,15 @@ Usage: tidegate-bench memory|rules|wire|shared|edges [--quick] [--json FILE]
   memory       decisions and bytes per key, with governor, throttlecrab and limitador beside ours
   rules        matching among 10 to 100,000 rules, deciding by rules, reloading
   wire         HTTP, gRPC and RESP, with bare servers, Redis and throttlecrab-server beside ours;
-               takes --tidegate PROGRAM and --throttlecrab PROGRAM, which `cargo xtask` builds
-  shared       strict limits in Redis, with redis-benchmark running the bare script beside ours
-  edges        the middleware beside no layer and tower_governor, and the client's batches;
-               takes --tidegate PROGRAM, which `cargo xtask` builds
+               takes --tidegate PROGRAM and --throttlecrab PROGRAM, which `cargo xtask` builds;
+               parts: http, grpc, resp, start
+  shared       limits in Redis, strict and leased, with redis-benchmark running the bare script and
+               memory beside them; takes --tidegate PROGRAM, which `cargo xtask` builds;
+               parts: strict, library, http, outages, rounds, memory
+  edges        the middleware beside no layer and tower_governor, the client's batches, and the
+               gateway beside nginx; takes --tidegate PROGRAM, which `cargo xtask` builds;
+               parts: layer, client, gateway, places
+  --only PART  one part of the benchmark; may be repeated
   --quick      fewer rounds and no 10 M keys: a minute or two, for a first impression
   --json FILE  also writes a list of {figure, value, unit, peer, target, met}
   --help       this text
@@ -65,6 +71,7 @@ Examples:
   cargo xtask bench memory
   cargo xtask bench rules
   cargo xtask bench wire -- --quick
+  cargo xtask bench wire -- --only http
   cargo xtask bench shared -- --quick
   cargo xtask bench edges -- --quick
   cargo run --release -p tidegate-bench -- memory --quick
@@ -77,14 +84,23 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         // How the program calls itself to measure memory in a fresh process.
         [footprint::SUBCOMMAND, subject, keys] => footprint::measure_here(subject, keys),
-        ["memory", options @ ..] => Options::parse(options).and_then(|options| memory(&options)),
-        ["rules", options @ ..] => Options::parse(options).and_then(|options| rules(&options)),
+        ["memory", options @ ..] => Options::whole(options).and_then(|options| memory(&options)),
+        ["rules", options @ ..] => Options::whole(options).and_then(|options| rules(&options)),
         ["wire", options @ ..] => Options::parse(options).and_then(|options| wire(&options)),
         ["shared", options @ ..] => Options::parse(options).and_then(|options| shared(&options)),
+        // How the program calls itself to have one core for what it does.
         [shared::callers::SUBCOMMAND, words @ ..] => shared::callers::call_here(words),
+        [shared::library::SUBCOMMAND, words @ ..] => shared::library::run_here(words),
+        [shared::outages::SUBCOMMAND, words @ ..] => shared::outages::run_here(words),
+        [shared::rounds::SUBCOMMAND, words @ ..] => shared::rounds::run_here(words),
         ["edges", options @ ..] => Options::parse(options).and_then(|options| edges(&options)),
         // How the program calls itself for a service with a layer in front of it.
         [edges::served::SUBCOMMAND, layer, port] => edges::served::serve(layer, port),
+        [edges::batches::SUBCOMMAND, address, window_us, seconds] => {
+            edges::batches::call_here(address, window_us, seconds)
+        }
+        // How the program calls itself for the server behind a gateway.
+        [edges::behind::SUBCOMMAND, port] => edges::behind::serve(port),
         // How the program calls itself for servers that decide nothing.
         [wire::bare::HTTP, port] => wire::bare::http(port),
         [wire::bare::GRPC, port] => wire::bare::grpc(port),
@@ -110,6 +126,7 @@ struct Options {
     json: Option<PathBuf>,
     tidegate: Option<PathBuf>,
     throttlecrab: Option<PathBuf>,
+    only: Vec<String>,
 }
 
 impl Options {
@@ -128,10 +145,20 @@ impl Options {
                         _ => &mut options.throttlecrab,
                     } = Some(PathBuf::from(path));
                 }
+                "--only" => {
+                    let part = words.next().ok_or("--only takes the name of a part; see --help")?;
+                    options.only.push((*part).to_owned());
+                }
                 _ => return Err(format!("unknown option `{word}`; see --help").into()),
             }
         }
         Ok(options)
+    }
+
+    /// The options of a benchmark that has no parts.
+    fn whole(words: &[&str]) -> Result<Self, Box<dyn Error>> {
+        let options = Self::parse(words)?;
+        if options.only.is_empty() { Ok(options) } else { Err("it has no parts for --only".into()) }
     }
 
     /// Whether there is something to measure; otherwise the help was printed.
@@ -177,7 +204,7 @@ fn wire(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut notes = Vec::from_iter(busy_note());
     let programs =
         wire::Programs { tidegate: tidegate.clone(), throttlecrab: throttlecrab.clone() };
-    let (figures, more) = wire::figures(&programs, options.quick)?;
+    let (figures, more) = wire::figures(&programs, &options.only, options.quick)?;
     notes.extend(more);
     report::print_figures(&figures);
     for note in notes {
@@ -191,8 +218,13 @@ fn shared(options: &Options) -> Result<(), Box<dyn Error>> {
     if !options.ask_for_a_run()? {
         return Ok(());
     }
+    let Some(tidegate) = &options.tidegate else {
+        return Err(
+            "--tidegate names the program; `cargo xtask bench shared` builds and names it".into()
+        );
+    };
     let mut notes = Vec::from_iter(busy_note());
-    let (figures, more) = shared::figures(options.quick)?;
+    let (figures, more) = shared::figures(tidegate, &options.only, options.quick)?;
     notes.extend(more);
     report::print_figures(&figures);
     for note in notes {
@@ -212,7 +244,7 @@ fn edges(options: &Options) -> Result<(), Box<dyn Error>> {
         );
     };
     let mut notes = Vec::from_iter(busy_note());
-    let (figures, more) = edges::figures(tidegate, options.quick)?;
+    let (figures, more) = edges::figures(tidegate, &options.only, options.quick)?;
     notes.extend(more);
     report::print_figures(&figures);
     for note in notes {

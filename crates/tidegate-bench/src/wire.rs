@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use self::load::{Asks, Driver};
 use self::scenario::{Entrant, Scenario, Tried};
 use self::server::{Cores, Server};
+use crate::parts;
 use crate::targets::{Figure, Target};
 
 /// The programs that are measured.
@@ -62,170 +63,198 @@ impl Effort {
     }
 }
 
-/// Runs everything: the figures, and what is to be known about them.
+/// A part of the benchmark. Each has servers of its own, which end with it.
+#[derive(Clone, Copy)]
+enum Part {
+    Http,
+    Grpc,
+    Resp,
+    Start,
+}
+
+impl parts::Part for Part {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("http", Self::Http), ("grpc", Self::Grpc), ("resp", Self::Resp), ("start", Self::Start)];
+}
+
+/// Runs some parts: the figures, and what is to be known about them.
 pub(crate) fn figures(
     programs: &Programs,
+    only: &[String],
     quick: bool,
 ) -> Result<(Vec<Figure>, Vec<String>), Box<dyn Error>> {
-    let effort = Effort::of(quick);
-    let cores = Cores::two()?;
-    let field = Field::start(programs, &cores)?;
-    let driver = Driver { tidegate: programs.tidegate.clone(), core: cores.load };
-    let mut tried = Vec::new();
-    for scenario in field.scenarios() {
-        tried.push(scenario.run(&driver, effort)?);
+    let field = Field { programs, cores: Cores::two()?, effort: Effort::of(quick) };
+    let mut outcome = Outcome::default();
+    for (_, part) in parts::chosen(only)? {
+        match part {
+            Part::Http => field.http(&mut outcome)?,
+            Part::Grpc => field.grpc(&mut outcome)?,
+            Part::Resp => field.resp(&mut outcome)?,
+            Part::Start => {
+                outcome.figures.extend(start_to_ready(&programs.tidegate, field.effort.starts)?);
+            }
+        }
     }
-    let half: Vec<Tried> = [(0, "HTTP"), (1, "gRPC")]
-        .into_iter()
-        .map(|(place, name)| field.half_load(&tried[place], name).run(&driver, effort))
-        .collect::<Result<_, _>>()?;
-    let mut figures: Vec<Figure> = tried.iter().flat_map(Tried::throughput).collect();
-    figures.extend(half.iter().flat_map(Tried::latency));
-    let mut notes: Vec<String> = tried.iter().flat_map(Tried::idle_servers).collect();
-    drop(field);
-    figures.extend(start_to_ready(&programs.tidegate, effort.starts)?);
     if quick {
-        notes.push("a quick run: few and short rounds".to_owned());
+        outcome.notes.push("a quick run: few and short rounds".to_owned());
     }
-    Ok((figures, notes))
+    Ok((outcome.figures, outcome.notes))
 }
 
-/// Every server, running.
-struct Field {
-    http: Server,
-    grpc: Server,
-    resp: Server,
-    hyper: Server,
-    tonic: Server,
-    redis: Server,
-    crab_http: Server,
-    crab_grpc: Server,
-    crab_resp: Server,
+/// What has come of it so far.
+#[derive(Default)]
+struct Outcome {
+    figures: Vec<Figure>,
+    notes: Vec<String>,
 }
 
-impl Field {
-    /// Each protocol of ours has a process of its own, as the peers have: what one has in memory does
-    /// not depend on which was measured before.
-    fn start(programs: &Programs, cores: &Cores) -> Result<Self, Box<dyn Error>> {
-        let ours = |protocol: &str| Server::tidegate(&programs.tidegate, protocol, cores.server);
-        let crab = |protocol: &str| {
-            let port = server::free_port()?;
-            let flags = [
-                format!("--{protocol}"),
-                format!("--{protocol}-host=127.0.0.1"),
-                format!("--{protocol}-port={port}"),
-                "--log-level=error".to_owned(),
-                "--store-capacity=1000000".to_owned(),
-            ];
-            Server::start(THROTTLECRAB, &programs.throttlecrab, &flags, port, cores.server, &[])
-        };
-        let (http, grpc) = (ours("http")?, ours("grpc")?);
-        let own_path = std::env::current_exe()?;
-        let bare = |name: &'static str, subcommand: &str, answer: &[u8]| {
-            let port = server::free_port()?;
-            let words = [subcommand.to_owned(), port.to_string()];
-            Server::start(name, &own_path, &words, port, cores.server, answer)
-        };
-        let redis = {
-            let port = server::free_port()?;
-            let words = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""];
-            let words = [&words[..], &["--appendonly", "no", "--loglevel", "warning"]].concat();
-            let words: Vec<String> = words.into_iter().map(ToOwned::to_owned).collect();
-            Server::start(REDIS, Path::new("redis-server"), &words, port, cores.server, &[])?
-        };
-        Ok(Self {
-            hyper: bare(HYPER, bare::HTTP, &capture::http(http.port)?)?,
-            tonic: bare(TONIC, bare::GRPC, &capture::grpc(grpc.port)?)?,
-            resp: ours("resp")?,
-            crab_http: crab("http")?,
-            crab_grpc: crab("grpc")?,
-            crab_resp: crab("redis")?,
-            http,
-            grpc,
-            redis,
-        })
+impl Outcome {
+    fn note_throughput(&mut self, tried: &Tried) {
+        self.figures.extend(tried.throughput());
+        self.notes.extend(tried.idle_servers());
     }
+}
 
-    /// In every scenario ours comes first.
-    fn scenarios(&self) -> [Scenario; 5] {
-        let [http, grpc] = self.over_http_and_grpc();
-        let [deep, single, by_redis] = self.over_resp();
-        [http, grpc, deep, single, by_redis]
-    }
+/// Where servers are measured, and for how long.
+struct Field<'p> {
+    programs: &'p Programs,
+    cores: Cores,
+    effort: Effort,
+}
 
-    fn over_http_and_grpc(&self) -> [Scenario; 2] {
+/// In every scenario ours comes first.
+impl Field<'_> {
+    fn http(&self, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
         let post = |path, body| ["http", "--path", path, "--body", body];
-        let check = post("/v1/check", CHECK_BODY);
-        let crab_http = post("/throttle", THROTTLECRAB_BODY);
-        let crab_grpc = ["grpc", "--service", "throttlecrab"];
-        let http = vec![
-            entrant(OURS, &self.http, &["http"], None),
-            entrant(HYPER, &self.hyper, &["http"], Some(0.90)),
-            entrant(THROTTLECRAB, &self.crab_http, &crab_http, Some(1.4)),
-            entrant("tidegate, POST /v1/check", &self.http, &check, None),
-        ];
-        let grpc = vec![
-            entrant(OURS, &self.grpc, &["grpc"], None),
-            entrant(TONIC, &self.tonic, &["grpc"], Some(0.90)),
-            entrant(THROTTLECRAB, &self.crab_grpc, &crab_grpc, Some(1.0)),
-        ];
-        [
-            Scenario::closed("HTTP /limit/{key}, 1 M keys", 16, 1, http),
-            Scenario::closed("gRPC ShouldRateLimit, 1 M keys", 8, 8, grpc),
-        ]
+        let ours = self.ours("http")?;
+        let hyper = self.bare(HYPER, bare::HTTP, &capture::http(ours.port)?)?;
+        let crab = self.throttlecrab("http")?;
+        let tried = self.run(Scenario::closed(
+            "HTTP /limit/{key}, 1 M keys",
+            16,
+            1,
+            vec![
+                entrant(OURS, &ours, &["http"], None),
+                entrant(HYPER, &hyper, &["http"], Some(0.90)),
+                entrant(THROTTLECRAB, &crab, &post("/throttle", THROTTLECRAB_BODY), Some(1.4)),
+                entrant("tidegate, POST /v1/check", &ours, &post("/v1/check", CHECK_BODY), None),
+            ],
+        ))?;
+        outcome.note_throughput(&tried);
+        self.half_load(("HTTP", "http"), &ours, (HYPER, &hyper), &tried, outcome)
     }
 
-    fn over_resp(&self) -> [Scenario; 3] {
+    fn grpc(&self, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
+        let ours = self.ours("grpc")?;
+        let tonic = self.bare(TONIC, bare::GRPC, &capture::grpc(ours.port)?)?;
+        let crab = self.throttlecrab("grpc")?;
+        let tried = self.run(Scenario::closed(
+            "gRPC ShouldRateLimit, 1 M keys",
+            8,
+            8,
+            vec![
+                entrant(OURS, &ours, &["grpc"], None),
+                entrant(TONIC, &tonic, &["grpc"], Some(0.90)),
+                entrant(THROTTLECRAB, &crab, &["grpc", "--service", "throttlecrab"], Some(1.0)),
+            ],
+        ))?;
+        outcome.note_throughput(&tried);
+        self.half_load(("gRPC", "grpc"), &ours, (TONIC, &tonic), &tried, outcome)
+    }
+
+    fn resp(&self, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
         const INCR: &str = "INCR {key}";
+        let (ours, redis) = (self.ours("resp")?, self.redis()?);
+        let crab = self.throttlecrab("redis")?;
         let by_redis = |name, server: &Server, command: &str| {
             let command = command.replace("{key}", "key:__rand_int__");
             let words: Vec<&str> = command.split(' ').collect();
             let asks = Asks::ByRedisBenchmark { port: server.port, words: load::owned(&words) };
             Entrant { name, process: server.id(), asks, target: None }
         };
-        let throttle = ["resp", "--command", THROTTLE];
-        let crab = ["resp", "--command", THROTTLE.trim_start_matches("CL.")];
-        let incr = ["resp", "--command", INCR];
-        let resp = |least_to_redis, least_to_crab| {
+        let by_us = |least_to_redis, least_to_crab| {
+            let crab_throttle = THROTTLE.trim_start_matches("CL.");
             vec![
-                entrant(OURS, &self.resp, &throttle, None),
-                entrant(REDIS, &self.redis, &incr, Some(least_to_redis)),
-                entrant(THROTTLECRAB, &self.crab_resp, &crab, least_to_crab),
+                entrant(OURS, &ours, &["resp", "--command", THROTTLE], None),
+                entrant(REDIS, &redis, &["resp", "--command", INCR], Some(least_to_redis)),
+                entrant(THROTTLECRAB, &crab, &["resp", "--command", crab_throttle], least_to_crab),
             ]
         };
-        let benchmark =
-            vec![by_redis(OURS, &self.resp, THROTTLE), by_redis(REDIS, &self.redis, INCR)];
-        [
-            Scenario::closed(
-                "RESP CL.THROTTLE, pipeline 64, 1 M keys",
-                16,
-                64,
-                resp(1.0, Some(8.0)),
-            ),
-            Scenario::closed("RESP CL.THROTTLE, pipeline 1, 1 M keys", 50, 1, resp(0.95, None)),
+        let deep = by_us(1.0, Some(8.0));
+        let benchmark = vec![by_redis(OURS, &ours, THROTTLE), by_redis(REDIS, &redis, INCR)];
+        for scenario in [
+            Scenario::closed("RESP CL.THROTTLE, pipeline 64, 1 M keys", 16, 64, deep),
+            Scenario::closed("RESP CL.THROTTLE, pipeline 1, 1 M keys", 50, 1, by_us(0.95, None)),
             Scenario::closed("RESP by redis-benchmark, pipeline 64, 1 M keys", 16, 64, benchmark),
-        ]
+        ] {
+            outcome.note_throughput(&self.run(scenario)?);
+        }
+        Ok(())
     }
 
     /// Half of what the bare server took at most, asked of it and of ours at fixed times.
-    fn half_load(&self, tried: &Tried, protocol: &'static str) -> Scenario {
-        let (ours, bare, name) = match protocol {
-            "HTTP" => (&self.http, &self.hyper, HYPER),
-            _ => (&self.grpc, &self.tonic, TONIC),
+    fn half_load(
+        &self,
+        (title, protocol): (&str, &str),
+        ours: &Server,
+        (bare_name, bare): (&'static str, &Server),
+        tried: &Tried,
+        outcome: &mut Outcome,
+    ) -> Result<(), Box<dyn Error>> {
+        let name = format!("{title} at half of the bare server's most");
+        let mut bare_entrant = entrant(bare_name, bare, &[protocol], None);
+        bare_entrant.target = Some(Target::AtMost(1.5));
+        let entrants = vec![entrant(OURS, ours, &[protocol], None), bare_entrant];
+        let half = Scenario::open(name, tried.best_rate_of(bare_name) / 2.0, entrants);
+        outcome.figures.extend(self.run(half)?.latency());
+        Ok(())
+    }
+
+    fn run(&self, scenario: Scenario) -> Result<Tried, Box<dyn Error>> {
+        let driver = Driver {
+            tidegate: self.programs.tidegate.clone(),
+            core: self.cores.load,
+            keys: load::KEYS,
         };
-        let word = [protocol.to_lowercase()];
-        let word: Vec<&str> = word.iter().map(String::as_str).collect();
-        let entrant = |name, server: &Server, target| Entrant {
-            name,
-            process: server.id(),
-            asks: Asks::new(server, &word),
-            target,
-        };
-        Scenario::open(
-            format!("{protocol} at half of the bare server's most"),
-            tried.best_rate_of(name) / 2.0,
-            vec![entrant(OURS, ours, None), entrant(name, bare, Some(Target::AtMost(1.5)))],
-        )
+        scenario.run(&driver, self.effort)
+    }
+
+    /// Each protocol of ours has a process of its own, as the peers have: what one has in memory does
+    /// not depend on which was measured before.
+    fn ours(&self, protocol: &str) -> Result<Server, Box<dyn Error>> {
+        Server::tidegate(&self.programs.tidegate, protocol, self.cores.server)
+    }
+
+    fn bare(
+        &self,
+        name: &'static str,
+        subcommand: &str,
+        answer: &[u8],
+    ) -> Result<Server, Box<dyn Error>> {
+        let port = server::free_port()?;
+        let words = [subcommand.to_owned(), port.to_string()];
+        Server::start(name, &std::env::current_exe()?, &words, port, self.cores.server, answer)
+    }
+
+    fn redis(&self) -> Result<Server, Box<dyn Error>> {
+        let port = server::free_port()?;
+        let words = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""];
+        let words = [&words[..], &["--appendonly", "no", "--loglevel", "warning"]].concat();
+        let words: Vec<String> = words.into_iter().map(ToOwned::to_owned).collect();
+        Server::start(REDIS, Path::new("redis-server"), &words, port, self.cores.server, &[])
+    }
+
+    fn throttlecrab(&self, protocol: &str) -> Result<Server, Box<dyn Error>> {
+        let port = server::free_port()?;
+        let flags = [
+            format!("--{protocol}"),
+            format!("--{protocol}-host=127.0.0.1"),
+            format!("--{protocol}-port={port}"),
+            "--log-level=error".to_owned(),
+            "--store-capacity=1000000".to_owned(),
+        ];
+        let program = &self.programs.throttlecrab;
+        Server::start(THROTTLECRAB, program, &flags, port, self.cores.server, &[])
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn bench(workspace: &Workspace, bench: &Bench) -> anyhow::Result<bool
     command.args(["run", "--release", "--package", "tidegate-bench", "--", &bench.name]);
     match bench.name.as_str() {
         "wire" => _ = command.args(wire_programs(workspace)?),
-        "edges" => _ = command.args(daemon_program(workspace)?),
+        "edges" | "shared" => _ = command.args(daemon_program(workspace)?),
         _ => {}
     }
     if let Some(file) = &bench.json {
@@ -146,7 +146,7 @@ fn instructions(workspace: &Workspace) -> anyhow::Result<Step> {
     let version = locked_version(&workspace.root, "gungraun")?
         .context("Cargo.lock has no gungraun, which the bench `instructions` needs")?;
     let runner = setup::runner_path(&workspace.target, &version);
-    Ok(Step::cargo("instruction counts", "bench -p tidegate-bench --bench instructions")
+    Ok(Step::cargo("instruction counts", "bench -p tidegate-instructions --bench instructions")
         .with("GUNGRAUN_RUNNER", runner.display().to_string()))
 }
 
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn instruction_counts_that_cannot_be_taken_are_an_error() {
-        let mut unlocked = workspace("tidegate-bench", "bench", "instructions");
+        let mut unlocked = workspace("tidegate-instructions", "bench", "instructions");
         unlocked.root = "no/such/folder".into();
         assert!(instructions(&unlocked).is_err());
     }

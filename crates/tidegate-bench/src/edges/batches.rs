@@ -1,9 +1,11 @@
 //! A thousand callers that share a client: decisions per second with batches, and with a message for each
-//! call.
+//! call. They run in a process of their own, on the core of the load: the program calls itself with a
+//! subcommand that help does not show.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the real clock")]
 
 use std::error::Error;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +16,10 @@ use tokio::task::JoinSet;
 
 use crate::targets::{Figure, Target};
 use crate::wire::Effort;
-use crate::wire::server::Server;
+use crate::wire::server::{Cores, Server, pinned};
+
+/// What the program says to itself: with this word, an address, a window and a time.
+pub(crate) const SUBCOMMAND: &str = "edge-callers";
 
 const CALLERS: usize = 1_000;
 
@@ -23,20 +28,17 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 pub(super) fn figures(
     tidegate: &Path,
-    core: usize,
+    cores: Cores,
     effort: Effort,
 ) -> Result<Vec<Figure>, Box<dyn Error>> {
-    let daemon = Server::tidegate(tidegate, "grpc", core)?;
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(1).enable_all().build()?;
+    let daemon = Server::tidegate(tidegate, "grpc", cores.server)?;
     let windows = [ClientBuilder::WINDOW_DEFAULT, Duration::ZERO];
     let mut best = [0.0_f64; 2];
     // The first round warms up.
     for round in 0..=effort.rounds {
         eprintln!("  a client with {CALLERS} callers: round {round} of {}", effort.rounds);
         for (window, best) in windows.into_iter().zip(&mut best) {
-            let address = format!("http://{}", daemon.address());
-            let rate = runtime.block_on(per_second(address, window, effort.seconds))?;
+            let rate = in_own_process(&daemon, window, effort.seconds, cores.load)?;
             if round > 0 {
                 *best = best.max(rate);
             }
@@ -57,11 +59,35 @@ pub(super) fn figures(
     ])
 }
 
-async fn per_second(
-    address: String,
+/// Has the callers call from another process, on this core alone.
+fn in_own_process(
+    daemon: &Server,
     window: Duration,
     seconds: f64,
+    core: usize,
 ) -> Result<f64, Box<dyn Error>> {
+    let mut command = pinned(core, &std::env::current_exe()?);
+    command.args([SUBCOMMAND, &format!("http://{}", daemon.address())]);
+    command.args([window.as_micros().to_string(), seconds.to_string()]);
+    let output = command.stderr(Stdio::inherit()).output()?;
+    let text = String::from_utf8(output.stdout)?;
+    text.trim().parse().map_err(|_| "the callers failed".into())
+}
+
+/// The other side of it: says how many decisions there were in a second.
+pub(crate) fn call_here(
+    address: &str,
+    window_us: &str,
+    seconds: &str,
+) -> Result<(), Box<dyn Error>> {
+    let window = Duration::from_micros(window_us.parse()?);
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build()?;
+    println!("{}", runtime.block_on(per_second(address, window, seconds.parse()?))?);
+    Ok(())
+}
+
+async fn per_second(address: &str, window: Duration, seconds: f64) -> Result<f64, Box<dyn Error>> {
     let client = Client::builder(address).window(window).deadline(DEADLINE).build()?;
     let is_over = Arc::new(AtomicBool::new(false));
     let mut callers = JoinSet::new();

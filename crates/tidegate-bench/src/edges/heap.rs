@@ -1,4 +1,5 @@
-//! How often a request takes memory from the heap, beyond what it takes without a layer.
+//! How often a request takes memory from the heap. What axum takes for any layer is told apart from what a
+//! layer takes itself.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -9,7 +10,7 @@ use hyper::Request;
 use tower::ServiceExt as _;
 
 use super::served::Around;
-use super::{GOVERNOR, NONE, OURS};
+use super::{EMPTY, GOVERNOR, NONE, OURS};
 use crate::allocations;
 use crate::targets::{Figure, Target};
 
@@ -17,8 +18,8 @@ use crate::targets::{Figure, Target};
 const REQUESTS: u32 = 10_000;
 
 pub(super) fn figures() -> Result<Vec<Figure>, Box<dyn Error>> {
-    let [none, ours, governor] = Around::ALL.map(per_request);
-    let (none, ours, governor) = (none?, ours?, governor?);
+    let [none, empty, ours, few, governor] = Around::ALL.map(per_request);
+    let (none, empty, ours, few, governor) = (none?, empty?, ours?, few?, governor?);
     let figure = |name: &str, value, peer| Figure {
         figure: format!("allocations of a request: {name}"),
         value,
@@ -26,17 +27,25 @@ pub(super) fn figures() -> Result<Vec<Figure>, Box<dyn Error>> {
         peer,
         target: None,
     };
+    let ratio = |name: &str, ours: f64, beyond: f64, target| Figure {
+        figure: name.to_owned(),
+        value: (ours - beyond) / (governor - beyond),
+        unit: "times the allocations",
+        peer: Some(GOVERNOR),
+        target,
+    };
+    let adds = "allocations that the layer adds, to those that tower_governor adds";
+    let itself = "the same beyond a layer that does nothing";
+    let alike = "the same beyond a layer that does nothing, with the headers of both";
     Ok(vec![
         figure(NONE, none, None),
+        figure(EMPTY, empty, None),
         figure(OURS, ours, None),
+        figure("tidegate layer, few headers", few, None),
         figure(GOVERNOR, governor, Some(GOVERNOR)),
-        Figure {
-            figure: "allocations that the layer adds, to those that tower_governor adds".to_owned(),
-            value: (ours - none) / (governor - none),
-            unit: "times the allocations",
-            peer: Some(GOVERNOR),
-            target: Some(Target::AtMost(0.5)),
-        },
+        ratio(adds, ours, none, Some(Target::AtMost(0.5))),
+        ratio(itself, ours, empty, None),
+        ratio(alike, few, empty, None),
     ])
 }
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::get;
-use tidegate::RuleLimiter;
-use tidegate_tower::RateLimitLayer;
+use tidegate::{RuleLimiter, RulesError};
+use tidegate_tower::{HeaderSet, RateLimitLayer};
 use tokio::net::TcpListener;
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 
-use crate::wire::server::local;
+use crate::wire::server::{Server, free_port, local};
 
 /// How the benchmark starts it: with this word, a layer and a port.
 pub(crate) const SUBCOMMAND: &str = "edge-app";
@@ -21,17 +21,24 @@ pub(crate) const SUBCOMMAND: &str = "edge-app";
 #[derive(Clone, Copy)]
 pub(crate) enum Around {
     Nothing,
+    /// A layer that does nothing: what axum takes for any layer, whoever wrote it.
+    Empty,
     Tidegate,
+    /// The same with the headers alone that `tower_governor` sends, and one more.
+    TidegateFewHeaders,
     Governor,
 }
 
 impl Around {
-    pub(crate) const ALL: [Self; 3] = [Self::Nothing, Self::Tidegate, Self::Governor];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Nothing, Self::Empty, Self::Tidegate, Self::TidegateFewHeaders, Self::Governor];
 
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
+            Self::Empty => "empty",
             Self::Tidegate => "tidegate",
+            Self::TidegateFewHeaders => "tidegate-few-headers",
             Self::Governor => "governor",
         }
     }
@@ -41,9 +48,12 @@ impl Around {
         const RULES: &str =
             "{ domain: default, rules: [ { name: all, per: [ip], limit: 1000000000/day } ] }";
         let app = Router::new().route("/limit/{key}", get(async || "hello"));
+        let limit = || Ok::<_, RulesError>(RateLimitLayer::new(RuleLimiter::new(RULES)?));
         Ok(match self {
             Self::Nothing => app,
-            Self::Tidegate => app.layer(RateLimitLayer::new(RuleLimiter::new(RULES)?)),
+            Self::Empty => app.layer(tower::layer::layer_fn(|service| service)),
+            Self::Tidegate => app.layer(limit()?),
+            Self::TidegateFewHeaders => app.layer(limit()?.headers(HeaderSet::XRateLimit)),
             Self::Governor => {
                 let mut config = GovernorConfigBuilder::default();
                 config.per_nanosecond(1).burst_size(1_000_000_000);
@@ -52,6 +62,13 @@ impl Around {
             }
         })
     }
+}
+
+/// The app in a process of its own, on this core alone.
+pub(super) fn start(around: Around, name: &str, core: usize) -> Result<Server, Box<dyn Error>> {
+    let port = free_port()?;
+    let words = [SUBCOMMAND.to_owned(), around.word().to_owned(), port.to_string()];
+    Server::start(name, &std::env::current_exe()?, &words, port, core, &[])
 }
 
 /// Serves the app until the process is ended.

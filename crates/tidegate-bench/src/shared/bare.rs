@@ -22,6 +22,8 @@ pub(super) struct Call {
     /// The name that the server has for the script with our argument in it.
     script: String,
     argument_bytes: usize,
+    /// What its keys begin with: scripts must not find each other's states.
+    prefix: char,
 }
 
 /// Has a store decide once, and takes what it sent for it.
@@ -46,7 +48,7 @@ pub(super) fn capture(port: u16) -> Result<Call, Box<dyn Error>> {
     let bytes: Vec<String> = argument.iter().map(|byte| format!("\\{byte:03}")).collect();
     let head = format!("local ARGV = {{'{}'}}\n", bytes.concat());
     let source = [head.as_bytes(), source].concat();
-    Ok(Call { port, script: load(port, &source)?, argument_bytes: argument.len() })
+    Ok(Call { port, script: load(port, &source)?, argument_bytes: argument.len(), prefix: 't' })
 }
 
 /// The arguments behind the last command, or part of one, of this name.
@@ -101,20 +103,41 @@ fn words(mut bytes: &[u8], count: usize) -> Option<Vec<Vec<u8>>> {
     Some(words)
 }
 
+/// A script that only does what any limiter has to for each of its keys: it asks for the time, reads each
+/// and writes it with an expiry.
+const LEAST: &str = "
+redis.call('TIME')
+for i = 1, #KEYS do
+  redis.call('GET', KEYS[i])
+  redis.call('SET', KEYS[i], '12345678901', 'PX', 86400000)
+end
+return '12345678901234567890123456'
+";
+
+/// A call of that script.
+pub(super) fn least(port: u16) -> Result<Call, Box<dyn Error>> {
+    Ok(Call { port, script: load(port, LEAST.as_bytes())?, argument_bytes: 1, prefix: 'l' })
+}
+
 impl Call {
-    /// Has `redis-benchmark` send it about so often. Gives how many are answered in a second.
+    /// Has `redis-benchmark` send it about so often, with so many keys. Gives how many are answered in a
+    /// second.
     pub(super) fn run(
         &self,
         core: usize,
+        keys: usize,
         pipeline: u32,
         calls: f64,
     ) -> Result<f64, Box<dyn Error>> {
         let mut command = pinned(core, Path::new("redis-benchmark"));
         command.args(["--csv", "-p", &self.port.to_string(), "-c", "1"]);
         command.args(["-P", &pipeline.to_string(), "-n", &format!("{calls:.0}")]);
-        command.args(["-r", &super::KEYS.to_string(), "EVALSHA", &self.script, "1"]);
+        command.args(["-r", &super::strict::KEYS.to_string(), "EVALSHA", &self.script]);
+        command.arg(keys.to_string());
         // As long as ours.
-        command.arg("t{kkk}kkkk__rand_int__").arg("a".repeat(self.argument_bytes));
+        let name = |number| format!("{}{{kkk}}kkk{number}__rand_int__", self.prefix);
+        command.args((0..keys).map(name));
+        command.arg("a".repeat(self.argument_bytes));
         let output = command.output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         let rate = text.lines().last().and_then(|line| line.rsplit("\",\"").nth(6));

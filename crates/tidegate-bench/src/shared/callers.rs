@@ -3,17 +3,16 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the real clock")]
 
 use std::error::Error;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tidegate_core::{Key, Limit, Operation, Rate, Span, Timestamp, TokenBucket};
+use tidegate_core::{Decision, Key, Limit, Operation, Rate, Span, Timestamp, TokenBucket};
 use tidegate_redis::{RedisConfig, RedisStore};
 use tidegate_store::{Answers, Charge, Request, Store};
 
+use super::{in_own_process, number};
 use crate::random::Random;
-use crate::wire::server::pinned;
 
 /// What the program says to itself.
 pub(crate) const SUBCOMMAND: &str = "callers-of";
@@ -40,13 +39,16 @@ pub(super) struct Sample {
 impl Calling {
     /// Has it done by another process, on this core alone.
     pub(super) fn in_own_process(self, core: usize) -> Result<Sample, Box<dyn Error>> {
-        let mut command = pinned(core, &std::env::current_exe()?);
-        command.arg(SUBCOMMAND).args([self.port.to_string(), self.limits.to_string()]);
-        command.args([self.keys.to_string(), self.callers.to_string(), self.seconds.to_string()]);
-        let output = command.stderr(Stdio::inherit()).output()?;
-        let answer: Value =
-            serde_json::from_slice(&output.stdout).map_err(|_| "the callers failed")?;
-        let number = |name: &str| answer[name].as_f64().ok_or("an answer without a number");
+        let words = [
+            SUBCOMMAND.to_owned(),
+            self.port.to_string(),
+            self.limits.to_string(),
+            self.keys.to_string(),
+            self.callers.to_string(),
+            self.seconds.to_string(),
+        ];
+        let answer = in_own_process(core, &words)?;
+        let number = |name: &str| number(&answer, name);
         Ok(Sample {
             per_second: number("decisions")? / number("seconds")?,
             script_calls_per_decision: number("script_calls")? / number("decisions")?,
@@ -74,8 +76,12 @@ pub(crate) fn call_here(words: &[&str]) -> Result<(), Box<dyn Error>> {
 
 /// A limit that is far away and slow to come back, so that every key stays active.
 pub(super) fn limit() -> Result<Limit, Box<dyn Error>> {
-    let rate = Rate::new(1_003, Span::DAY)?;
-    Ok(TokenBucket::new(rate, 1_000_003)?.into())
+    limit_per_day(10_000)
+}
+
+/// A limit of so many a day.
+fn limit_per_day(count: u64) -> Result<Limit, Box<dyn Error>> {
+    Ok(TokenBucket::new(Rate::new(count, Span::DAY)?, count)?.into())
 }
 
 /// The store on this port. Its deadline leaves room for a machine that is busy.
@@ -86,7 +92,8 @@ pub(super) async fn store(port: u16) -> Result<RedisStore, Box<dyn Error>> {
 
 async fn call(calling: Calling) -> Result<Value, Box<dyn Error>> {
     let store = Arc::new(store(calling.port).await?);
-    let limit = Arc::new(limit()?);
+    // All that is asked in a run of a single key.
+    let limit = Arc::new(if calling.keys == 1 { limit_per_day(100_000_000)? } else { limit()? });
     let begun = Instant::now();
     let end = begun + Duration::from_secs_f64(calling.seconds);
     let mut callers = Vec::new();
@@ -130,7 +137,8 @@ async fn ask(
     let charges = &charges[..calling.limits];
     store.decide(&[Request { now: Timestamp::ZERO, charges }], answers).await;
     match answers.iter().next() {
-        Some(Ok(_)) => Ok(()),
+        Some(Ok(decisions)) if decisions.iter().all(Decision::is_allowed) => Ok(()),
+        Some(Ok(_)) => Err("the limit is not far enough away".to_owned()),
         Some(Err(error)) => Err(format!("the store did not decide: {error}")),
         None => Err("no answer".to_owned()),
     }

@@ -7,14 +7,27 @@ use std::net::TcpStream;
 use tidegate_core::{Key, Operation, Timestamp};
 use tidegate_store::{Answers, Charge, Request, Store};
 
-use super::callers;
-use crate::wire::server::local;
+use super::{callers, ratio, redis, told};
+use crate::targets::{Figure, Target};
+use crate::wire::server::{Cores, local};
 
 /// As many keys as fill the server's table of keys to the brim.
 const KEYS: u32 = 32_768;
 
+/// A token bucket's state beside a key and a value that are as short as they can be.
+pub(super) fn figures(cores: &Cores) -> Result<Vec<Figure>, Box<dyn Error>> {
+    let ours = of_token_buckets(redis(cores.server)?.port)?;
+    let smallest = of_smallest_keys(redis(cores.server)?.port)?;
+    let name = "memory in the server, token bucket";
+    Ok(vec![
+        told(name.to_owned(), ours, "bytes a key"),
+        told("memory in the server, smallest key".to_owned(), smallest, "bytes a key"),
+        ratio(name, ours / smallest, "the smallest key", Target::AtMost(1.15)),
+    ])
+}
+
 /// Bytes for each token bucket.
-pub(super) fn of_token_buckets(port: u16) -> Result<f64, Box<dyn Error>> {
+fn of_token_buckets(port: u16) -> Result<f64, Box<dyn Error>> {
     let empty = used(port)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -38,7 +51,7 @@ pub(super) fn of_token_buckets(port: u16) -> Result<f64, Box<dyn Error>> {
 }
 
 /// Bytes for each key of 128 bits with an expiry and a state of 7 bytes.
-pub(super) fn of_smallest_keys(port: u16) -> Result<f64, Box<dyn Error>> {
+fn of_smallest_keys(port: u16) -> Result<f64, Box<dyn Error>> {
     let empty = used(port)?;
     let mut stream = TcpStream::connect(local(port))?;
     for number in 0..KEYS {

@@ -17,6 +17,7 @@ pub(crate) struct Scenario {
     pipeline: u32,
     /// Of an open loop.
     rate: Option<f64>,
+    is_sharing: bool,
     entrants: Vec<Entrant>,
 }
 
@@ -37,13 +38,20 @@ impl Scenario {
         pipeline: u32,
         entrants: Vec<Entrant>,
     ) -> Self {
-        Self { name: name.to_owned(), connections, pipeline, rate: None, entrants }
+        let (name, rate, is_sharing) = (name.to_owned(), None, false);
+        Self { name, connections, pipeline, rate, is_sharing, entrants }
     }
 
     /// At fixed times.
     pub(crate) fn open(name: String, rate: f64, entrants: Vec<Entrant>) -> Self {
         let (connections, pipeline) = (16, 1);
-        Self { name, connections, pipeline, rate: Some(rate), entrants }
+        Self { name, connections, pipeline, rate: Some(rate), is_sharing: false, entrants }
+    }
+
+    /// Has the load sleep where it waits: something that the servers need runs on its core.
+    pub(crate) fn sharing_the_core_of_load(mut self) -> Self {
+        self.is_sharing = true;
+        self
     }
 
     /// The first round warms up and is not kept.
@@ -55,6 +63,7 @@ impl Scenario {
             pipeline: self.pipeline,
             rate: self.rate,
             seconds: effort.seconds,
+            is_sharing: self.is_sharing,
         };
         let mut results: Vec<Samples> = self.entrants.iter().map(Samples::new).collect();
         let mut expected = vec![RATE_FIRST; self.entrants.len()];
@@ -156,6 +165,24 @@ impl Tried {
         self.compared("us, 99.9th percentile", "times the 99.9th percentile", Samples::tails_us)
     }
 
+    /// The median of all requests in the best round and in the median one, without comparisons.
+    pub(crate) fn typical_latency(&self) -> Vec<Figure> {
+        let of = |samples: &Samples| {
+            let medians = samples.sorted(|sample| sample.p50_us);
+            [("best", medians.first().copied().unwrap_or(f64::NAN)), ("median", median(&medians))]
+        };
+        let figures = self.results.iter().flat_map(|samples| {
+            of(samples).map(|(which, value)| Figure {
+                figure: format!("{}: {}, {which}", self.name, samples.name),
+                value,
+                unit: "us, half of the requests",
+                peer: peer(samples),
+                target: None,
+            })
+        });
+        figures.collect()
+    }
+
     fn compared(
         &self,
         unit: &'static str,
@@ -217,7 +244,12 @@ mod tests {
             target,
             rounds: rates
                 .iter()
-                .map(|&value| Sample { per_second: value, p999_us: value, answers: value })
+                .map(|&value| Sample {
+                    per_second: value,
+                    p50_us: value,
+                    p999_us: value,
+                    answers: value,
+                })
                 .collect(),
             busy_seconds: if target.is_some() { 0.5 } else { 1.0 },
             seconds: 1.0,

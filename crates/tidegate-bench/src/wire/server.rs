@@ -60,8 +60,19 @@ impl Server {
         protocol: &str,
         core: usize,
     ) -> Result<Self, Box<dyn Error>> {
+        Self::tidegate_with(program, protocol, core, &[])
+    }
+
+    /// The same, with more flags.
+    pub(crate) fn tidegate_with(
+        program: &Path,
+        protocol: &str,
+        core: usize,
+        flags: &[String],
+    ) -> Result<Self, Box<dyn Error>> {
         let port = free_port()?;
-        Self::start("tidegate", program, &daemon_flags(protocol, port), port, core, &[])
+        let flags = [&daemon_flags(protocol, port)[..], flags].concat();
+        Self::start("tidegate", program, &flags, port, core, &[])
     }
 
     /// Any server, on one core, once it listens. It reads `input` to its end.

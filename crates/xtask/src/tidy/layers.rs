@@ -20,7 +20,7 @@ pub(super) enum Layer {
 }
 
 /// Every crate, those to come as well, lowest first.
-const CRATES: [(&str, Layer); 16] = [
+const CRATES: [(&str, Layer); 17] = [
     ("tidegate-core", Layer::Pure),
     ("tidegate-rules", Layer::Pure),
     ("tidegate-identity", Layer::Pure),
@@ -36,6 +36,7 @@ const CRATES: [(&str, Layer); 16] = [
     ("tidegate-cli", Layer::Edge),
     ("tidegate-bench", Layer::Tool),
     ("tidegate-fuzz", Layer::Tool),
+    ("tidegate-instructions", Layer::Tool),
     ("xtask", Layer::Tool),
 ];
 

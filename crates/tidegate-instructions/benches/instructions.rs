@@ -5,7 +5,7 @@
 //!
 //! ```sh
 //! cargo install gungraun-runner --version 0.20.0
-//! cargo bench -p tidegate-bench --bench instructions
+//! cargo bench -p tidegate-instructions --bench instructions
 //! ```
 //!
 //! The runner is looked for on the `PATH`, or where `GUNGRAUN_RUNNER` said when this was compiled.

@@ -1,0 +1,130 @@
+//! The gateway beside nginx's `proxy_pass`: one core each in turns, connections kept on both sides, and the same
+//! server behind, which shares the other core with the load. And what a request costs that is denied.
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::behind;
+use crate::targets::{Figure, Target};
+use crate::wire::load::{self, Asks, Driver};
+use crate::wire::scenario::{Entrant, Scenario};
+use crate::wire::server::{Cores, Server, free_port, local};
+use crate::wire::{Effort, entrant};
+
+const OURS: &str = "tidegate gateway";
+const DENYING: &str = "tidegate gateway, denying";
+const NGINX: &str = "nginx proxy_pass";
+const NGINX_LIMITED: &str = "nginx proxy_pass with limit_req";
+
+/// A limit that nobody reaches, and one that everybody has.
+const FAR: &str = "1000000000 per day per ip";
+const NEAR: &str = "1 per day per ip";
+
+pub(super) fn figures(
+    tidegate: &Path,
+    cores: Cores,
+    effort: Effort,
+) -> Result<(Vec<Figure>, Vec<String>), Box<dyn Error>> {
+    let behind = {
+        let port = free_port()?;
+        let words = [behind::SUBCOMMAND.to_owned(), port.to_string()];
+        let own_path = std::env::current_exe()?;
+        Server::start("the server behind", &own_path, &words, port, cores.load, &[])?
+    };
+    let ours = gateway(tidegate, &behind, cores.server, FAR)?;
+    let denying = gateway(tidegate, &behind, cores.server, NEAR)?;
+    let (nginx, _folder) = nginx(NGINX, &behind, cores.server, false)?;
+    let (limited, _other_folder) = self::nginx(NGINX_LIMITED, &behind, cores.server, true)?;
+    let words = vec!["http".to_owned(), denying.address().to_string()];
+    let entrants = vec![
+        entrant(OURS, &ours, &["http"], None),
+        entrant(NGINX, &nginx, &["http"], Some(0.8)),
+        entrant(NGINX_LIMITED, &limited, &["http"], None),
+        Entrant {
+            name: DENYING,
+            process: denying.id(),
+            asks: Asks::ToBeDenied(words),
+            target: None,
+        },
+    ];
+    let driver = Driver { tidegate: tidegate.to_owned(), core: cores.load, keys: load::KEYS };
+    let scenario = Scenario::closed("a gateway, 1 KB", 16, 1, entrants).sharing_the_core_of_load();
+    let tried = scenario.run(&driver, effort)?;
+    let mut figures = tried.throughput();
+    figures.push(Figure {
+        figure: "a gateway: denying to forwarding".to_owned(),
+        value: tried.best_rate_of(DENYING) / tried.best_rate_of(OURS),
+        unit: "times the requests",
+        peer: None,
+        target: Some(Target::AtLeast(3.0)),
+    });
+    Ok((figures, tried.idle_servers()))
+}
+
+fn gateway(
+    tidegate: &Path,
+    behind: &Server,
+    core: usize,
+    limit: &str,
+) -> Result<Server, Box<dyn Error>> {
+    let port = free_port()?;
+    let words = [
+        "gateway".to_owned(),
+        format!("--listen={}", local(port)),
+        format!("--upstream=http://{}", behind.address()),
+        format!("--limit={limit}"),
+        "--admin=off".to_owned(),
+    ];
+    Server::start(OURS, tidegate, &words, port, core, &[])
+}
+
+/// A folder of this process, removed with this value.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed is left to the system.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// One worker, which is the process itself, with nothing on but what is measured.
+fn nginx(
+    name: &str,
+    behind: &Server,
+    core: usize,
+    is_limited: bool,
+) -> Result<(Server, Folder), Box<dyn Error>> {
+    let port = free_port()?;
+    let path = std::env::temp_dir().join(format!("tidegate-bench-{}-{port}", std::process::id()));
+    fs::create_dir_all(&path)?;
+    let folder = Folder(path);
+    let (zone, limit) = if is_limited {
+        let zone = "limit_req_zone $binary_remote_addr zone=all:10m rate=1000000r/s;";
+        (zone, "limit_req zone=all burst=1000000 nodelay;")
+    } else {
+        ("", "")
+    };
+    let (listen, server) = (local(port), behind.address());
+    let settings = format!(
+        "daemon off; master_process off; worker_processes 1; pid nginx.pid; error_log error.log crit;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off; keepalive_requests 1000000000; keepalive_timeout 1h;
+  client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi; scgi_temp_path scgi; {zone}
+  upstream behind {{ server {server}; keepalive 64; keepalive_requests 1000000000; }}
+  server {{
+    listen {listen};
+    location / {{
+      proxy_pass http://behind; proxy_http_version 1.1; proxy_set_header Connection \"\"; {limit}
+    }}
+  }}
+}}
+"
+    );
+    fs::write(folder.0.join("nginx.conf"), settings)?;
+    let words = ["-p", &folder.0.to_string_lossy(), "-c", "nginx.conf"].map(ToOwned::to_owned);
+    Ok((Server::start(name, Path::new("nginx"), &words, port, core, &[])?, folder))
+}
