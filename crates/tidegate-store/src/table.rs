@@ -169,14 +169,26 @@ impl Table {
         finish: impl Fn(Decision) -> R,
     ) -> R {
         debug_assert_eq!(probe, self.places.probe(key), "a key that another table has fetched");
-        // So short that it stands in the caller's own loop, where the processor begins the next decision
-        // while it is at this one. Everything else is behind a call.
-        if let (Limit::TokenBucket(bucket), Operation::Take { cost: 1 }) = (limit, operation)
-            && let Some(decision) = self.take_plainly(bucket, probe, now)
-        {
-            return finish(decision);
+        let charge = &Charge { limit, key, operation };
+        match limit {
+            Limit::TokenBucket(bucket) => {
+                // So short that it stands in the caller's own loop, where the processor begins the next
+                // decision while it is at this one. Everything else may be behind a call.
+                if operation == (Operation::Take { cost: 1 })
+                    && let Some(decision) = self.take_plainly(bucket, probe, now)
+                {
+                    return finish(decision);
+                }
+                self.decide_entry(bucket, probe, now, charge, finish)
+            }
+            Limit::LeakyBucket(limit) => self.decide_entry(limit, probe, now, charge, finish),
+            Limit::SteppedBucket(limit) => self.decide_entry(limit, probe, now, charge, finish),
+            Limit::FixedWindow(limit) => self.decide_entry(limit, probe, now, charge, finish),
+            Limit::SlidingWindow(limit) => self.decide_entry(limit, probe, now, charge, finish),
+            Limit::SlidingSlots(_) | Limit::SlidingLog(_) | Limit::Concurrency(_) => {
+                finish(self.decide_wide(now, charge))
+            }
         }
-        self.decide_further(now, &Charge { limit, key, operation }, probe, finish)
     }
 
     /// Decides a take of 1 in the most ordinary case of all: from a bucket that is neither full nor in debt,
@@ -192,27 +204,6 @@ impl Table {
         let (decision, next) = limit.decide_plain(state, now)?;
         let new = Entry::new(entry.fingerprint(), limit.pack(next, self.origin)?);
         swap(word, entry, new).then_some(decision)
-    }
-
-    /// As [`Table::decide_fetched`], for all limits and operations.
-    #[inline(never)]
-    fn decide_further<R>(
-        &self,
-        now: Timestamp,
-        charge: &Charge<'_>,
-        probe: Probe,
-        finish: impl Fn(Decision) -> R,
-    ) -> R {
-        match charge.limit {
-            Limit::TokenBucket(limit) => self.decide_entry(limit, probe, now, charge, finish),
-            Limit::LeakyBucket(limit) => self.decide_entry(limit, probe, now, charge, finish),
-            Limit::SteppedBucket(limit) => self.decide_entry(limit, probe, now, charge, finish),
-            Limit::FixedWindow(limit) => self.decide_entry(limit, probe, now, charge, finish),
-            Limit::SlidingWindow(limit) => self.decide_entry(limit, probe, now, charge, finish),
-            Limit::SlidingSlots(_) | Limit::SlidingLog(_) | Limit::Concurrency(_) => {
-                finish(self.decide_wide(now, charge))
-            }
-        }
     }
 
     /// Decides one request, all or nothing, and appends one decision per charge.
