@@ -375,7 +375,7 @@ pub const TICK: Span = Span::from_millis(20);
 
 /// With so many leases each asks a hundred times a second; with more of them each asks less often, so that
 /// all together do not ask more often...
-const STRETCH_KEYS: usize = 100;
+const STRETCH_KEYS: usize = 10;
 
 /// ...down to ten times, for a lease does not last.
 const STRETCH_MAX: usize = 10;

@@ -255,6 +255,33 @@ fn stats_count_what_was_granted_spent_renewed_and_refused() {
     assert_eq!((stats.held, stats.granted, stats.refused, stats.opened), (0, 0, 1, 0));
 }
 
+/// How often a store is asked in a second in which so many keys are spent a thousand times each.
+fn calls_in_a_second(keys: u64) -> usize {
+    let (book, limit) = (Book::new(1), limit(1_000_000));
+    let mut calls = 0;
+    for ms in 0..2_000 {
+        for number in 0..keys {
+            let _ = book.spend(Key::from_hash(number.into()), &limit, 1, at(ms));
+        }
+        if ms % TICK.as_millis_ceil() == 0 {
+            let _ = book.tick(at(ms));
+        }
+        for call in book.collect(at(ms)) {
+            // The first second is for finding out how fast they are.
+            calls += usize::from(ms >= 1_000);
+            let granted = Told { granted: call.ask.spent + call.ask.want, ..told(0) };
+            let _ = book.answered(call.key, &call.ask, &granted, at(ms));
+        }
+    }
+    calls
+}
+
+#[test]
+fn with_many_hot_keys_each_asks_less_often() {
+    assert!((50..=120).contains(&calls_in_a_second(1)), "{}", calls_in_a_second(1));
+    assert!(calls_in_a_second(100) < 15 * 100, "{}", calls_in_a_second(100));
+}
+
 #[test]
 fn the_book_is_bounded_and_makes_room_by_what_is_cold() {
     let book = Book::new(1);
