@@ -110,10 +110,10 @@ fn reload(running: &impl Life) {
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         notify(&[NotifyState::Reloading, now]);
     }
-    if running.reload() {
-        tracing::info!(signal = "SIGHUP", "reading the files again");
-    } else {
-        tracing::info!(signal = "SIGHUP", "there are no files to read again");
+    // Said first: what comes of it is said by another thread.
+    tracing::info!(signal = "SIGHUP", "reading the files again");
+    if !running.reload() {
+        tracing::info!("there are no files to read again");
         notify_reloaded();
     }
 }
