@@ -28,6 +28,10 @@ rules:
 domain: slow
 rules:
   - { name: drip, per: [ip], limit: { rate: 1/minute, algorithm: leaky-bucket, burst: 10 } }
+---
+domain: work
+rules:
+  - { name: places, per: [ip], limit: 1 at once }
 ";
 
 async fn daemon() -> (Daemon, SocketAddr) {
@@ -69,6 +73,21 @@ async fn a_forwarded_request_passes_and_is_then_denied_with_everything_that_a_cl
     assert_eq!(reply.json()["violated-policies"], json!(["login"]));
     let reply = wire.ask(&forwarded("/v1/auth", "192.0.2.8")).await;
     assert_eq!(reply.status, 200, "another client has its own");
+}
+
+#[tokio::test]
+async fn a_place_is_taken_until_what_the_header_names_is_released() {
+    let (_daemon, address) = daemon().await;
+    let mut wire = Wire::open(address).await;
+    for _ in 0..2 {
+        let taken = wire.ask(&forwarded("/v1/auth?domain=work", "192.0.2.7")).await;
+        let lease_id = taken.header("x-ratelimit-lease-id").unwrap().to_owned();
+        let denied = wire.ask(&forwarded("/v1/auth?domain=work", "192.0.2.7")).await;
+        assert_eq!((denied.status, denied.header("x-ratelimit-lease-id")), (429, None));
+        let attributes = json!({ "ip": "192.0.2.7" });
+        let release = json!({ "domain": "work", "attributes": attributes, "lease_id": lease_id });
+        assert_eq!(wire.post("/v1/release", &release.to_string()).await.status, 200);
+    }
 }
 
 #[tokio::test]

@@ -356,13 +356,15 @@ async fn a_token_counts_for_somebody_only_where_it_is_verified() {
         keys: None,
     });
     let running = gateway(settings).await;
-    let signed = |user: &str, secret: &[u8]| {
-        let claims = format!(r#"{{"sub":"{user}","exp":4102444800}}"#);
-        let parts = [r#"{"alg":"HS256","typ":"JWT"}"#, claims.as_str()];
+    let signed_as = |header: &str, user: &str, expires: u64, secret: &[u8]| {
+        let claims = format!(r#"{{"sub":"{user}","exp":{expires}}}"#);
+        let parts = [header, claims.as_str()];
         let text = parts.map(|part| BASE64_URL_SAFE_NO_PAD.encode(part)).join(".");
         let signature = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), text.as_bytes());
         format!("Bearer {text}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))
     };
+    let (hs256, in_2100) = (r#"{"alg":"HS256","typ":"JWT"}"#, 4_102_444_800);
+    let signed = |user: &str, secret: &[u8]| signed_as(hs256, user, in_2100, secret);
     let with = |token: String| {
         let request = Request::get("/").header("host", "a").header("authorization", token);
         ask(port(&running), request.body(Full::default()).unwrap())
@@ -373,6 +375,15 @@ async fn a_token_counts_for_somebody_only_where_it_is_verified() {
     assert_eq!(with(signed("bob", secret)).await.status(), 200);
     assert_eq!(with(signed("bob", b"another secret, also of 32 bytes")).await.status(), 401);
     assert_eq!(get(port(&running), "/").await.status(), 401);
+
+    // Nobody is let in by a token that has expired, that is not signed, or that says that it needs no signature.
+    let expired = signed_as(hs256, "bob", 1_600_000_000, secret);
+    let none = signed_as(r#"{"alg":"none"}"#, "bob", in_2100, secret);
+    let (unsigned, _) = none.rsplit_once('.').unwrap();
+    for token in [expired, none.clone(), format!("{unsigned}."), unsigned.to_owned()] {
+        assert_eq!(with(token.clone()).await.status(), 401, "{token}");
+    }
+    assert_eq!(with(signed("bob", secret)).await.status(), 200, "none of them was counted");
 }
 
 #[tokio::test]
