@@ -24,6 +24,24 @@ fn ten_thousand_idle_connections_over_resp_leave_room_for_others() {
     stays_usable("resp", b"*1\r\n$4\r\nPING\r\n", b"+PONG");
 }
 
+#[test]
+fn a_connection_that_has_said_much_keeps_no_buffers() {
+    const TALKERS: usize = 2_000;
+    const TEXT_BYTES: usize = 60_000;
+    let text = "x".repeat(TEXT_BYTES);
+    let request = format!("*2\r\n$4\r\nPING\r\n${TEXT_BYTES}\r\n{text}\r\n");
+    let answer = format!("${TEXT_BYTES}\r\n{text}\r\n");
+    let daemon = serve(&[]);
+    let address = daemon.address("resp");
+    let talk = |_| idle(&address, request.as_bytes(), answer.as_bytes());
+    // What the process keeps for whoever talks next is there already.
+    let _first: Vec<TcpStream> = (0..20).map(talk).collect();
+    let before = resident_bytes(&daemon);
+    let _talkers: Vec<TcpStream> = (0..TALKERS).map(talk).collect();
+    let each = resident_bytes(&daemon).saturating_sub(before) / TALKERS;
+    assert!(each <= BYTES_EACH_MAX, "{each} bytes for each connection that waits");
+}
+
 fn stays_usable(service: &str, request: &[u8], answer: &[u8]) {
     let daemon = serve(&["--max-connections", "12000"]);
     // One of each, so that what is made once is there already.

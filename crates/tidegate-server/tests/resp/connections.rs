@@ -264,34 +264,3 @@ async fn draining_answers_what_was_sent_and_then_closes() {
     let answered = [b"*".to_vec(), busy.rest().await].concat();
     assert!(replies(&answered, 2) > 0, "answers are whole");
 }
-
-/// What this process has in memory, in bytes.
-fn resident() -> usize {
-    let status = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-    let pages: usize = status.split(' ').nth(1).expect("a number").parse().expect("a number");
-    pages * 4096
-}
-
-#[tokio::test]
-async fn a_connection_that_waits_has_no_buffers() {
-    const CONNECTIONS: usize = 400;
-    const BYTES_MAX: usize = 16 << 10;
-    let (_daemon, address) = listening(RespSettings::new()).await;
-    let mut clients = Vec::new();
-    let mut before = 0;
-    for number in 0..CONNECTIONS + 20 {
-        if number == 20 {
-            before = resident();
-        }
-        let mut client = Client::new(address).await;
-        client.send(&command(["PING", &"x".repeat(60_000)])).await;
-        let mut reply = vec![0; 60_010];
-        timeout(DEADLINE, client.0.read_exact(&mut reply))
-            .await
-            .expect("in time")
-            .expect("a reply");
-        clients.push(client);
-    }
-    let each = resident().saturating_sub(before) / CONNECTIONS;
-    assert!(each < BYTES_MAX, "{each} bytes for each connection that waits");
-}
