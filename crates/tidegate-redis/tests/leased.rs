@@ -190,7 +190,12 @@ fn refunds_of_leased_takes_come_back_whether_the_store_knows_of_them_or_not() {
         node.close().await;
         let other = self::nodes(&server, 1).await;
         let looked = ask(&other[0], &limit, key, Operation::Peek { cost: 1 }, Consistency::Strict);
-        assert_eq!(looked.await.decision.remaining, 1_000 - kept);
+        // Each that was kept takes a day to come back. What is told of a refund's time is as good as what the
+        // node knows of the store's clock, so a little less than a whole one may have come back.
+        let full_in = looked.await.decision.reset_after.as_micros();
+        let expected = kept * Span::DAY.as_micros();
+        println!("full in {full_in} of {expected} microseconds");
+        assert!(full_in.abs_diff(expected) < Span::HOUR.as_micros(), "{full_in} for {expected}");
         println!("{at_once} of 200 without the store");
         assert!(at_once > 0);
     });
