@@ -137,8 +137,9 @@ impl From<Span> for Duration {
 impl From<Duration> for Span {
     /// Rounds up to a whole microsecond, and down to [`Span::MAX`].
     fn from(duration: Duration) -> Self {
-        let micros = duration.as_nanos().div_ceil(1_000);
-        Self::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+        let below_a_second = u64::from(duration.subsec_nanos().div_ceil(1_000));
+        let micros = duration.as_secs().saturating_mul(1_000_000).saturating_add(below_a_second);
+        Self::from_micros(micros)
     }
 }
 

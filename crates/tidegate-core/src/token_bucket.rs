@@ -24,6 +24,9 @@ pub struct TokenBucket {
     pace: Pace,
     /// The burst in units of the pace, where 64 bits can say it, or else 0.
     depth_narrow: u64,
+    /// Below how many ticks missing there is a token left, for a pace of whole ticks whose depth is
+    /// narrow; 0 for others.
+    room_plain: u64,
 }
 
 /// The moment at which a bucket is full again.
@@ -56,7 +59,10 @@ impl TokenBucket {
             return Err(LimitError::BurstTooDeep { max: Span::MAX });
         }
         let depth_narrow = if depth <= u64::MAX as u128 { depth as u64 } else { 0 };
-        Ok(Self { rate, burst, pace, depth_narrow })
+        let is_plain = pace.tokens == 1 && depth_narrow > 0;
+        // The depth is at least one token deep.
+        let room_plain = if is_plain { depth_narrow - pace.ticks + 1 } else { 0 };
+        Ok(Self { rate, burst, pace, depth_narrow, room_plain })
     }
 
     /// The rate of the refill.
@@ -118,16 +124,15 @@ impl TokenBucket {
     /// with. `None` for all else. The same answer as [`TokenBucket::decide`] gives.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    pub fn decide_plain(&self, bucket: Bucket, now: Timestamp) -> Option<(Decision, Bucket)> {
-        if self.pace.tokens != 1 || bucket.full_at_fraction != 0 || bucket.in_debt {
+    pub fn take_plain(&self, bucket: Bucket, now: Timestamp) -> Option<(Decision, Bucket)> {
+        let used = bucket.full_at_micros.checked_sub(now.as_micros())?;
+        if bucket.full_at_fraction != 0 || bucket.in_debt {
             return None;
         }
-        let used = bucket.full_at_micros.checked_sub(now.as_micros())?;
-        let spent = used.checked_add(self.pace.ticks)?;
-        let (verdict, used, moved) = if spent <= self.depth_narrow {
-            (ALLOW, spent, self.pace.ticks)
-        } else if used <= self.depth_narrow && self.depth_narrow > 0 {
-            let retry_after = Span::of_bucket(spent - self.depth_narrow);
+        let (verdict, spent, moved) = if used < self.room_plain {
+            (ALLOW, used + self.pace.ticks, self.pace.ticks)
+        } else if self.room_plain > 0 && used <= self.depth_narrow {
+            let retry_after = Span::of_bucket(used - self.room_plain + 1);
             (Verdict::Deny { retry_after }, used, 0)
         } else {
             return None;
@@ -136,11 +141,12 @@ impl TokenBucket {
             verdict,
             limit: self.burst,
             // A token takes time, so there is something to divide by, and no panic to keep it for.
-            remaining: (self.depth_narrow - used).checked_div(self.pace.ticks).unwrap_or(0),
-            reset_after: Span::of_bucket(used),
+            remaining: (self.depth_narrow - spent).checked_div(self.pace.ticks).unwrap_or(0),
+            reset_after: Span::of_bucket(spent),
             lease: None,
         };
-        Some((decision, Bucket { full_at_micros: bucket.full_at_micros + moved, ..bucket }))
+        let full_at_micros = bucket.full_at_micros + moved;
+        Some((decision, Bucket { full_at_micros, ..bucket }))
     }
 
     /// How much another cost than 1 is, in units, if 64 bits can say it. A cost of 0 is left to the wide

@@ -68,7 +68,7 @@ proptest! {
         let limit = TokenBucket::new(rate, burst).unwrap();
         let bucket = Bucket { full_at_micros, full_at_fraction, in_debt };
         let now = Timestamp::from_micros(full_at_micros.saturating_add_signed(used.saturating_neg()));
-        if let Some((decision, next)) = limit.decide_plain(bucket, now) {
+        if let Some((decision, next)) = limit.take_plain(bucket, now) {
             let any = limit.decide(Some(bucket), now, Operation::Take { cost: 1 });
             prop_assert_eq!((decision, Some(next)), any);
         }
@@ -339,10 +339,10 @@ fn takes_of_one_at_a_pace_of_whole_ticks_are_plain_until_the_bucket_is_full_agai
     assert!(first.is_allowed());
     let mut bucket = state.unwrap();
     for allowed in [true, true, false, false] {
-        let (decision, next) = limit.decide_plain(bucket, Timestamp::from_secs(1)).unwrap();
+        let (decision, next) = limit.take_plain(bucket, Timestamp::from_secs(1)).unwrap();
         assert_eq!(decision.is_allowed(), allowed);
         assert_eq!(next == bucket, !allowed, "a denial changes nothing");
         bucket = next;
     }
-    assert_eq!(limit.decide_plain(bucket, Timestamp::from_secs(2)), None);
+    assert_eq!(limit.take_plain(bucket, Timestamp::from_secs(2)), None, "full");
 }

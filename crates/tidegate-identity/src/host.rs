@@ -31,10 +31,15 @@ pub(crate) fn write(text: &[u8], out: &mut Vec<u8>) -> Result<bool, NotAHost> {
     while let Some(shorter) = name.strip_suffix(b".") {
         name = shorter;
     }
-    if name.len() > HOST_BYTES_MAX || !is_port(port) || !name.iter().all(|byte| in_a_name(*byte)) {
+    if name.len() > HOST_BYTES_MAX || !is_port(port) {
         return Err(NotAHost);
     }
-    out.extend(name.iter().map(u8::to_ascii_lowercase));
+    let start = out.len();
+    out.extend(name.iter().map(|byte| WRITTEN[usize::from(*byte)]));
+    if out[start..].contains(&0) {
+        out.truncate(start);
+        return Err(NotAHost);
+    }
     Ok(!name.is_empty())
 }
 
@@ -43,10 +48,25 @@ fn is_port(text: &[u8]) -> bool {
     text.len() <= 5 && text.iter().all(u8::is_ascii_digit)
 }
 
-/// What RFC 3986 allows in a name, without the comma, which stands between two of them.
-fn in_a_name(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=".contains(&byte)
-}
+/// How a byte of a name is written; 0 where none has it. It is what RFC 3986 allows, without the comma, which
+/// stands between two names.
+const WRITTEN: [u8; 256] = {
+    const MARKS: &[u8] = b"-._~%!$&'()*+;=";
+    let mut written = [0; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        if byte.is_ascii_alphanumeric() {
+            written[byte as usize] = byte.to_ascii_lowercase();
+        }
+        byte += 1;
+    }
+    let mut index = 0;
+    while index < MARKS.len() {
+        written[MARKS[index] as usize] = MARKS[index];
+        index += 1;
+    }
+    written
+};
 
 #[cfg(test)]
 mod tests {

@@ -78,6 +78,12 @@ impl Identity {
         self.clients.address(request.peer, request.headers, &self.addresses)
     }
 
+    /// Whether the time makes a difference to [`attributes`](Self::attributes), so that who has none at hand reads
+    /// no clock for nothing.
+    pub fn reads_time(&self) -> bool {
+        self.tokens.is_some()
+    }
+
     /// Whether the other end of a connection is a proxy that is believed about where requests come from.
     pub fn is_proxy(&self, peer: Option<IpAddr>) -> bool {
         self.clients.is_proxy(peer, &self.addresses)

@@ -3,7 +3,7 @@
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use tidegate_core::Timestamp;
+use tidegate_core::{Consistency, Timestamp};
 
 use crate::descriptor::{DescriptorTree, with_rules};
 use crate::identity::KeyHasher;
@@ -44,6 +44,7 @@ pub struct CompiledRules {
     pub(crate) hasher: KeyHasher,
     kept: Kept,
     is_elastic: bool,
+    names_leased: bool,
     version: u64,
     since: Option<Timestamp>,
 }
@@ -68,6 +69,9 @@ pub(crate) struct CompiledDomain {
 /// pointer, so that a rule fits a few cache lines.
 #[derive(Debug)]
 pub(crate) struct CompiledRule {
+    /// What follows for a request with the attribute that it counts by, where it says nothing beyond
+    /// one limit for each value of one attribute, as most rules do.
+    pub(crate) ordinary: Option<Ordinary>,
     pub(crate) rule: Box<Rule>,
     pub(crate) per: SmallVec<[AttributeId; 4]>,
     /// Which list of `per` attributes it is: rules with the same number have the same list.
@@ -86,6 +90,14 @@ pub(crate) struct CompiledRule {
     shares_values: bool,
     /// What is special about its descriptor; `None` where nothing is, which is most of them.
     traits: Option<Box<DescriptorTraits>>,
+}
+
+/// One limit, counted by one attribute: no tiers, overrides, classes or candidates, nothing soft or
+/// elastic, and the cost that the request names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ordinary {
+    pub(crate) by: AttributeId,
+    pub(crate) limit: LimitId,
 }
 
 #[derive(Debug)]
@@ -143,6 +155,8 @@ impl CompiledRules {
         limits.connect(old, now);
         let is_elastic = rules.iter().any(|one| one.rule.elastic.is_some());
         let limits = limits.all;
+        let is_leased = |limit: &CompiledLimit| limit.consistency() == Some(Consistency::Leased);
+        let names_leased = limits.iter().any(is_leased);
         let heirs = Heirs::new(&limits);
         let hasher = *hasher;
         Self {
@@ -155,6 +169,7 @@ impl CompiledRules {
             hasher,
             kept,
             is_elastic,
+            names_leased,
             version,
             since,
         }
@@ -179,6 +194,12 @@ impl CompiledRules {
     #[inline]
     pub fn is_elastic(&self) -> bool {
         self.is_elastic
+    }
+
+    /// Whether some rule says that nodes lease its limits.
+    #[inline]
+    pub fn names_leased(&self) -> bool {
+        self.names_leased
     }
 
     /// How many sets of rules there have been with this one: 1 for the first, and one more for each
@@ -245,6 +266,12 @@ impl CompiledRules {
     /// All limits.
     pub fn limits(&self) -> &[CompiledLimit] {
         &self.limits
+    }
+
+    /// Leaves nothing prepared, so that every rule goes the general way.
+    #[cfg(test)]
+    pub(crate) fn forget_ordinary(&mut self) {
+        self.rules.iter_mut().for_each(|rule| rule.ordinary = None);
     }
 
     #[inline]
@@ -332,7 +359,8 @@ impl Compiler<'_> {
         let mut intern = |name: &str| names.intern(name, rule.ignore_case);
         let list = u32::try_from(lists.len()).unwrap_or(u32::MAX);
         let per: SmallVec<[_; 4]> = rule.per.iter().map(|name| intern(name)).collect();
-        let compiled = CompiledRule {
+        let mut compiled = CompiledRule {
+            ordinary: None,
             per_list: *lists.entry(per.clone()).or_insert(list),
             per,
             quota: self.limits.quota(at, &rule.quota),
@@ -365,6 +393,22 @@ impl Compiler<'_> {
             traits: None,
             rule: Box::new(rule.clone()),
         };
+        compiled.ordinary = compiled.as_ordinary();
         self.rules.push(compiled);
+    }
+}
+
+impl CompiledRule {
+    /// The little that there is to it, where it says nothing out of the ordinary.
+    fn as_ordinary(&self) -> Option<Ordinary> {
+        let Self { per, quota, tiers, overrides, candidate, cost, priority, .. } = self;
+        let ([by], Some(limit)) = (&per[..], quota.only()) else { return None };
+        let is_ordinary = tiers.is_none()
+            && overrides.is_none()
+            && priority.is_none()
+            && candidate.limits().next().is_none()
+            && matches!(cost, CompiledCost::Number(1))
+            && self.rule.elastic.is_none();
+        is_ordinary.then_some(Ordinary { by: *by, limit: LimitId(limit) })
     }
 }

@@ -117,6 +117,14 @@ impl Entry {
         self.0 & 0b111 << FORMAT_SHIFT == 0
     }
 
+    /// The same [fine](Self::is_fine) entry, full so many microseconds later; `None` where its bits cannot
+    /// say that.
+    #[inline]
+    pub(crate) fn later(self, micros: u64) -> Option<Self> {
+        let room = Self::TIME_MAX - self.payload().fine_full_at();
+        (micros <= room).then(|| Self(self.0 + (u128::from(micros) << PART_BITS)))
+    }
+
     #[inline]
     pub(crate) fn is_spilled(self) -> bool {
         self.payload().format() == FORMAT_SPILLED
@@ -423,6 +431,23 @@ mod tests {
             for full_at_micros in [ORIGIN, ORIGIN + 1, ORIGIN + (1 << 50) - 1] {
                 let bucket = Bucket { full_at_micros, full_at_fraction: 9_999_990, in_debt };
                 assert_eq!(round_trip(&limit, bucket), Some(bucket));
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_that_is_full_later_is_that_of_the_later_state_or_none() {
+        let limit = TokenBucket::new(Rate::new(1, Span::SECOND).unwrap(), 1 << 40).unwrap();
+        let fingerprint = Fingerprint::of(Key::from_hash(u128::MAX));
+        let bucket =
+            |full_at_micros| Bucket { full_at_micros, full_at_fraction: 0, in_debt: false };
+        for full_at in [0, 1, (1 << 40) - 1, 1 << 40, (1 << 50) - 2, (1 << 50) - 1] {
+            let entry =
+                Entry::new(fingerprint, limit.pack(bucket(ORIGIN + full_at), ORIGIN).unwrap());
+            for micros in [1, 1_000_000, 1 << 40, (1 << 50) - 1, 1 << 50, 1 << 62] {
+                let packed = limit.pack(bucket(ORIGIN + full_at + micros), ORIGIN);
+                let later = packed.map(|payload| Entry::new(fingerprint, payload));
+                assert_eq!(entry.later(micros), later, "{full_at} and {micros}");
             }
         }
     }

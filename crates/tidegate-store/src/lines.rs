@@ -30,10 +30,11 @@ impl Lines {
     #[inline]
     pub(crate) fn prefetch(&self, index: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if let Some(line) = self.as_slice().get(index) {
+        {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let line = self.as_slice().as_ptr().wrapping_add(index);
             // SAFETY: a prefetch of any address is a hint without effect on the program.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(line).cast()) };
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         let _ = index;

@@ -169,30 +169,19 @@ impl Table {
         finish: impl Fn(Decision) -> R,
     ) -> R {
         debug_assert_eq!(probe, self.places.probe(key), "a key that another table has fetched");
-        let charge = &Charge { limit, key, operation };
-        match limit {
-            Limit::TokenBucket(bucket) => {
-                // So short that it stands in the caller's own loop, where the processor begins the next
-                // decision while it is at this one. Everything else may be behind a call.
-                if operation == (Operation::Take { cost: 1 })
-                    && let Some(decision) = self.take_plainly(bucket, probe, now)
-                {
-                    return finish(decision);
-                }
-                self.decide_entry(bucket, probe, now, charge, finish)
-            }
-            Limit::LeakyBucket(limit) => self.decide_entry(limit, probe, now, charge, finish),
-            Limit::SteppedBucket(limit) => self.decide_entry(limit, probe, now, charge, finish),
-            Limit::FixedWindow(limit) => self.decide_entry(limit, probe, now, charge, finish),
-            Limit::SlidingWindow(limit) => self.decide_entry(limit, probe, now, charge, finish),
-            Limit::SlidingSlots(_) | Limit::SlidingLog(_) | Limit::Concurrency(_) => {
-                finish(self.decide_wide(now, charge))
-            }
+        // So short that it stands in the caller's own loop, where the processor begins the next decision
+        // while it is at this one. Everything else may be behind a call.
+        if let Limit::TokenBucket(bucket) = limit
+            && operation == (Operation::Take { cost: 1 })
+            && let Some(decision) = self.take_plainly(bucket, probe, now)
+        {
+            return finish(decision);
         }
+        self.decide_otherwise(now, &Charge { limit, key, operation }, probe, finish)
     }
 
-    /// Decides a take of 1 in the most ordinary case of all: from a bucket that is neither full nor in debt,
-    /// in its first line, with nobody else at it. `None` for all else, and then nothing was changed.
+    /// Decides a take of 1 in the most ordinary case of all: from a bucket that is neither full nor
+    /// in debt, in its first line, with nobody else at it. `None` for all else, and then nothing was changed.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as the function that it stands in")]
     fn take_plainly(&self, limit: &TokenBucket, probe: Probe, now: Timestamp) -> Option<Decision> {
@@ -201,9 +190,30 @@ impl Table {
             return None;
         }
         let state = limit.unpack(entry.payload(), self.origin);
-        let (decision, next) = limit.decide_plain(state, now)?;
-        let new = Entry::new(entry.fingerprint(), limit.pack(next, self.origin)?);
+        let (decision, next) = limit.take_plain(state, now)?;
+        let new = entry.later(next.full_at_micros - state.full_at_micros)?;
         swap(word, entry, new).then_some(decision)
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "every algorithm saves a call")]
+    fn decide_otherwise<R>(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+        probe: Probe,
+        finish: impl Fn(Decision) -> R,
+    ) -> R {
+        match charge.limit {
+            Limit::TokenBucket(limit) => self.decide_entry(limit, probe, now, charge, finish),
+            Limit::LeakyBucket(limit) => self.decide_entry(limit, probe, now, charge, finish),
+            Limit::SteppedBucket(limit) => self.decide_entry(limit, probe, now, charge, finish),
+            Limit::FixedWindow(limit) => self.decide_entry(limit, probe, now, charge, finish),
+            Limit::SlidingWindow(limit) => self.decide_entry(limit, probe, now, charge, finish),
+            Limit::SlidingSlots(_) | Limit::SlidingLog(_) | Limit::Concurrency(_) => {
+                finish(self.decide_wide(now, charge))
+            }
+        }
     }
 
     /// Decides one request, all or nothing, and appends one decision per charge.

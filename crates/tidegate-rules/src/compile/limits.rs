@@ -154,6 +154,11 @@ impl Range {
         self.first == Self::NOTHING.first
     }
 
+    /// The limit, where there is one and nothing beside it but reserves.
+    pub(super) fn only(self) -> Option<u32> {
+        (self.count == 1 && !self.has_plain).then_some(self.first)
+    }
+
     pub(crate) fn limits(self) -> impl Iterator<Item = u32> {
         self.first..self.first + self.count
     }
@@ -269,9 +274,10 @@ impl<'h> Limits<'h> {
         };
         let period = period_us.to_le_bytes();
         let ordinal = ordinal.to_le_bytes();
+        let family = [("domain", domain.as_bytes()), ("rule", rule.name.as_bytes())];
         let fixed = [
-            ("domain", domain.as_bytes()),
-            ("rule", rule.name.as_bytes()),
+            family[0],
+            family[1],
             ("role", role.as_bytes()),
             ("class", class.as_bytes()),
             ("algorithm", algorithm.as_bytes()),
@@ -279,7 +285,8 @@ impl<'h> Limits<'h> {
             ("before", &ordinal[..]),
         ];
         let per = rule.per.iter().map(|name| ("per", name.as_bytes()));
-        self.hasher.salt(fixed.into_iter().chain(per))
+        // A store that nodes share keeps the limits of one rule together.
+        self.hasher.salt_within(self.hasher.salt(family), fixed.into_iter().chain(per))
     }
 
     /// Connects the limits with those whose states stand for the same quota: of other tiers, of
@@ -418,9 +425,10 @@ fn with_fill_time(hasher: &KeyHasher, identity: Salt, limit: &Limit) -> Salt {
 }
 
 fn numbered(hasher: &KeyHasher, identity: Salt, count: u64, burst: u64) -> Salt {
-    let identity = identity.as_u128().to_le_bytes();
+    let bytes = identity.as_u128().to_le_bytes();
     let (count, burst) = (count.to_le_bytes(), burst.to_le_bytes());
-    hasher.salt([("identity", &identity[..]), ("count", &count[..]), ("burst", &burst[..])])
+    let parts = [("identity", &bytes[..]), ("count", &count[..]), ("burst", &burst[..])];
+    hasher.salt_within(identity, parts)
 }
 
 /// The greatest common divisor, and 1 for two zeros.

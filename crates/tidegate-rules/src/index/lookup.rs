@@ -17,15 +17,21 @@ pub(super) struct Lookup<P> {
     /// Of which attributes there are exact values, and of which there are trees.
     exact_bits: u64,
     tree_bits: u64,
-    /// In the order of the attributes.
-    trees: Vec<(AttributeId, Trees<P>)>,
+    /// Of which attributes the trees are, in order: apart from them, so that they are close together.
+    tree_ids: Vec<AttributeId>,
+    trees: Vec<Trees<P>>,
 }
 
 impl<P: Copy> Lookup<P> {
     /// Anchors that are all different.
     pub(super) fn new(anchors: &[(Anchor<'_>, P)]) -> Self {
-        let mut lookup =
-            Self { exact: Table::default(), exact_bits: 0, tree_bits: 0, trees: Vec::new() };
+        let mut lookup = Self {
+            exact: Table::default(),
+            exact_bits: 0,
+            tree_bits: 0,
+            tree_ids: Vec::new(),
+            trees: Vec::new(),
+        };
         let mut others = Vec::new();
         for &(Anchor { id, key }, payload) in anchors {
             if let Key::Exact(text) = key {
@@ -38,7 +44,8 @@ impl<P: Copy> Lookup<P> {
         }
         others.sort_by_key(|&(id, ..)| id);
         for group in others.chunk_by(|a, b| a.0 == b.0) {
-            lookup.trees.push((group[0].0, Trees::new(group)));
+            lookup.tree_ids.push(group[0].0);
+            lookup.trees.push(Trees::new(group));
         }
         lookup
     }
@@ -64,10 +71,22 @@ impl<P: Copy> Lookup<P> {
             visit(payload);
         }
         if self.tree_bits & id.bit() != 0
-            && let Ok(at) = self.trees.binary_search_by_key(&id, |&(id, _)| id)
+            && let Some(trees) = self.trees_of(id)
         {
-            self.trees[at].1.each(view, id, bytes, &mut visit);
+            trees.each(view, id, bytes, &mut visit);
         }
+    }
+
+    #[inline]
+    fn trees_of(&self, id: AttributeId) -> Option<&Trees<P>> {
+        /// So many are compared faster than they are searched.
+        const FEW: usize = 8;
+        let at = if self.tree_ids.len() <= FEW {
+            self.tree_ids.iter().position(|&known| known == id)?
+        } else {
+            self.tree_ids.binary_search(&id).ok()?
+        };
+        self.trees.get(at)
     }
 }
 
@@ -87,7 +106,7 @@ impl<P: Copy> Trees<P> {
     fn new(anchors: &[(AttributeId, Key<'_>, P)]) -> Self {
         let (mut prefixes, mut suffixes) = (Vec::new(), Vec::new());
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        let mut paths = Trie::new();
+        let mut paths = Vec::new();
         for &(_, key, payload) in anchors {
             match key {
                 // Those are in the table.
@@ -103,7 +122,7 @@ impl<P: Copy> Trees<P> {
                     let len = u32::from(network.prefix_len());
                     list.push(beginning_of_network(start, len, payload));
                 }
-                Key::Path(segments) => paths.insert(segments, payload),
+                Key::Path(segments) => paths.push((segments, payload)),
             }
         }
         let shorter = |text: &Text, len| Text::from(&text[..len as usize]);
@@ -111,7 +130,7 @@ impl<P: Copy> Trees<P> {
         let has_ladders =
             !(prefixes.is_empty() && suffixes.is_empty() && v4.is_empty() && v6.is_empty());
         Self {
-            paths,
+            paths: Trie::new(&paths),
             has_ladders,
             prefixes: Ladder::new(prefixes, shorter),
             suffixes: Ladder::new(suffixes, |text, len| reversed(&text[..len as usize])),

@@ -69,7 +69,8 @@ impl Names {
         id
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "each attribute of each request is looked up")]
     pub(super) fn find(&self, name: &str) -> Option<AttributeId> {
         self.ids.find(0, name.as_bytes())
     }

@@ -42,9 +42,7 @@ impl Node {
     /// Adds the rules that match; one may be added several times, in any order.
     #[inline]
     pub(super) fn find(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
-        view.each(self.lookup.bits(), |id, bytes| {
-            self.lookup.each(view, id, bytes, |posting| self.add(posting, view, tests, found));
-        });
+        view.each(self.lookup.bits(), |id, bytes| self.find_by(id, bytes, (view, tests), found));
         if view.has_folded() {
             self.find_folded(view, tests, found);
         }
@@ -53,17 +51,40 @@ impl Node {
         }
     }
 
+    /// Adds those that are found by one value. Apart, so that what it needs at hand is fetched for values
+    /// that rules are found by, and not for every request.
+    #[inline(never)]
+    fn find_by(
+        &self,
+        id: AttributeId,
+        bytes: &[u8],
+        (view, tests): (&View<'_>, &Tests),
+        found: &mut Found,
+    ) {
+        self.lookup.each(view, id, bytes, |posting| self.add(posting, view, tests, found));
+    }
+
     /// Adds those that are found by the path in lower case. Few rules ask for it.
     #[cold]
     fn find_folded(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
         let id = AttributeId::FOLDED_PATH;
         if let Some(path) = view.value(id) {
-            self.lookup.each(view, id, path, |posting| self.add(posting, view, tests, found));
+            self.find_by(id, path, (view, tests), found);
         }
     }
 
-    /// Adds the rules behind one anchor. Nearly always there is one such anchor at most.
+    /// Adds the rules behind one anchor. Nearly always there is one such anchor at most, and one rule
+    /// behind it.
+    #[inline]
     fn add(&self, posting: Posting, view: &View<'_>, tests: &Tests, found: &mut Found) {
+        match posting {
+            Posting::One(candidate) if candidate.len == 0 => found.push(candidate.rule),
+            _ => self.add_tested(posting, view, tests, found),
+        }
+    }
+
+    #[inline(never)]
+    fn add_tested(&self, posting: Posting, view: &View<'_>, tests: &Tests, found: &mut Found) {
         match posting {
             Posting::One(candidate) => candidate.test(view, tests, found),
             Posting::Several { start, len } => {
@@ -82,11 +103,8 @@ impl Candidate {
     #[inline]
     fn test(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
         let numbers = &tests.lists[self.start as usize..(self.start + self.len) as usize];
-        for &number in numbers {
-            if !tests.checks[number as usize].holds(view) {
-                return;
-            }
+        if numbers.iter().all(|&number| tests.checks[number as usize].holds(view)) {
+            found.push(self.rule);
         }
-        found.push(self.rule);
     }
 }

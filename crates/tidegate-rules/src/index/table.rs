@@ -48,7 +48,8 @@ impl<V: Copy> Default for Table<V> {
 
 impl<V: Copy> Table<V> {
     /// What is behind a number and a text.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "shorter than what a call would keep in memory")]
     pub(super) fn find(&self, number: u32, text: &[u8]) -> Option<V> {
         let Some(words) = Words::new(number, text) else { return self.find_long(number, text) };
         let mask = self.short.len() - 1;

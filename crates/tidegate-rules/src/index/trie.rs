@@ -1,5 +1,7 @@
 //! Path templates, segment by segment: all that a path matches.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use super::table::Table;
@@ -12,6 +14,8 @@ pub(super) struct Trie<P> {
     payloads: Vec<P>,
     /// From a node by a segment to the next node.
     edges: Table<u32>,
+    /// How templates go on from where each is the only one.
+    tails: Vec<u8>,
 }
 
 /// The nodes of one template lie side by side, and are small so that they share a cache line.
@@ -23,25 +27,52 @@ struct Node {
     end: u32,
     /// For paths that end here or further on.
     rest: u32,
+    /// Where the tail of the only template that comes by begins, and the number of its payload.
+    tail: u32,
+    only: u32,
     has_edges: bool,
 }
 
 impl Node {
     const NONE: u32 = u32::MAX;
+
+    /// Whether it does not matter how a path goes on.
+    #[inline]
+    fn is_last(&self) -> bool {
+        !self.has_edges && self.one == Self::NONE && self.end == Self::NONE
+    }
+}
+
+/// What comes next in a tail, as a byte. After a literal come its length, in two bytes, and its text.
+mod next {
+    pub(super) const END: u8 = 0;
+    pub(super) const LITERAL: u8 = 1;
+    pub(super) const ONE: u8 = 2;
+    pub(super) const REST: u8 = 3;
 }
 
 impl<P: Copy> Trie<P> {
-    pub(super) fn new() -> Self {
-        let mut trie = Self { nodes: Vec::new(), payloads: Vec::new(), edges: Table::default() };
+    /// Templates that are all different.
+    pub(super) fn new(templates: &[(&[Segment], P)]) -> Self {
+        let (payloads, tails) = (Vec::new(), Vec::new());
+        let mut trie = Self { nodes: Vec::new(), payloads, edges: Table::default(), tails };
         trie.add_node();
+        // How many templates come by at each node.
+        let mut passing = vec![0_u32];
+        for (segments, payload) in templates {
+            trie.insert(segments, *payload, &mut passing);
+        }
+        for (number, (segments, _)) in (0..).zip(templates) {
+            trie.cut(segments, number, &passing);
+        }
         trie
     }
 
-    /// Adds a template that is not there yet.
-    pub(super) fn insert(&mut self, segments: &[Segment], payload: P) {
+    fn insert(&mut self, segments: &[Segment], payload: P, passing: &mut Vec<u32>) {
         let number = self.payloads.len() as u32;
         self.payloads.push(payload);
         let mut at = 0;
+        passing[0] += 1;
         for segment in segments {
             at = match segment {
                 Segment::Literal(text) => self.edge(at, text),
@@ -51,8 +82,75 @@ impl<P: Copy> Trie<P> {
                     return;
                 }
             };
+            passing.resize(self.nodes.len(), 0);
+            passing[at as usize] += 1;
         }
         self.nodes[at as usize].end = number;
+    }
+
+    /// Puts what is left of a template where it is the only one, so that it is compared as it is.
+    fn cut(&mut self, segments: &[Segment], number: u32, passing: &[u32]) {
+        let mut at = 0;
+        for (index, segment) in segments.iter().enumerate() {
+            if passing[at as usize] == 1 {
+                self.add_tail(at, &segments[index..], number);
+                return;
+            }
+            let next = match segment {
+                Segment::Literal(text) => self.edges.find(at, text),
+                Segment::One => Some(self.nodes[at as usize].one),
+                Segment::Rest => None,
+            };
+            let Some(next) = next else { return };
+            at = next;
+        }
+    }
+
+    /// A literal that is too long for its length to be written leaves the tree as it is.
+    fn add_tail(&mut self, at: u32, segments: &[Segment], number: u32) {
+        let start = self.tails.len();
+        for segment in segments {
+            match segment {
+                Segment::Literal(text) => {
+                    let Ok(len) = u16::try_from(text.len()) else {
+                        self.tails.truncate(start);
+                        return;
+                    };
+                    self.tails.push(next::LITERAL);
+                    self.tails.extend(len.to_le_bytes());
+                    self.tails.extend(&**text);
+                }
+                Segment::One => self.tails.push(next::ONE),
+                Segment::Rest => self.tails.push(next::REST),
+            }
+        }
+        self.tails.push(next::END);
+        let node = &mut self.nodes[at as usize];
+        (node.tail, node.only) = (u32::try_from(start).unwrap_or(Node::NONE), number);
+    }
+
+    /// Whether a path goes on as the tail that begins there says.
+    #[inline]
+    fn goes_on(&self, tail: u32, path: &[u8], from: usize) -> bool {
+        let mut tail = &self.tails[tail as usize..];
+        let mut from = from;
+        loop {
+            let segment = match tail {
+                [next::LITERAL, low, high, after @ ..] => {
+                    let (text, after) = after.split_at(u16::from_le_bytes([*low, *high]).into());
+                    tail = after;
+                    literal_segment(path, from, text)
+                }
+                [next::ONE, after @ ..] => {
+                    tail = after;
+                    next_segment(path, from)
+                }
+                [next::REST, ..] => return true,
+                _ => return next_segment(path, from).is_none(),
+            };
+            let Some(segment) = segment else { return false };
+            from = segment.end + 1;
+        }
     }
 
     /// Calls with each template that the path matches.
@@ -61,26 +159,36 @@ impl<P: Copy> Trie<P> {
     /// later; there are at most as many ways as templates that begin like the path.
     #[inline(never)]
     pub(super) fn each(&self, path: &[u8], mut visit: impl FnMut(P)) {
-        let mut later: SmallVec<[(u32, &[u8]); 4]> = SmallVec::new();
-        let (mut at, mut rest) = (0, path.strip_prefix(b"/").unwrap_or(path));
+        let mut later: SmallVec<[(u32, usize); 4]> = SmallVec::new();
+        let (mut at, mut from) = (0, usize::from(path.first() == Some(&b'/')));
         loop {
             let node = &self.nodes[at as usize];
-            self.visit(node.rest, &mut visit);
-            let next = if let Some((segment, after)) = split_segment(rest) {
-                rest = after;
-                let edge = if node.has_edges { self.edges.find(at, segment) } else { None };
-                if edge.is_some() && node.one != Node::NONE {
-                    later.push((node.one, rest));
+            let next = if node.tail == Node::NONE {
+                self.visit(node.rest, &mut visit);
+                if node.is_last() {
+                    Node::NONE
+                } else if let Some(segment) = next_segment(path, from) {
+                    from = segment.end + 1;
+                    let edge =
+                        if node.has_edges { self.edges.find(at, &path[segment]) } else { None };
+                    if edge.is_some() && node.one != Node::NONE {
+                        later.push((node.one, from));
+                    }
+                    edge.unwrap_or(node.one)
+                } else {
+                    self.visit(node.end, &mut visit);
+                    Node::NONE
                 }
-                edge.unwrap_or(node.one)
             } else {
-                self.visit(node.end, &mut visit);
+                if self.goes_on(node.tail, path, from) {
+                    self.visit(node.only, &mut visit);
+                }
                 Node::NONE
             };
             if next != Node::NONE {
                 at = next;
             } else if let Some(way) = later.pop() {
-                (at, rest) = way;
+                (at, from) = way;
             } else {
                 return;
             }
@@ -104,6 +212,8 @@ impl<P: Copy> Trie<P> {
             one: Node::NONE,
             end: Node::NONE,
             rest: Node::NONE,
+            tail: Node::NONE,
+            only: Node::NONE,
             has_edges: false,
         });
         number
@@ -130,36 +240,66 @@ impl<P: Copy> Trie<P> {
     }
 }
 
-/// The first segment that is not empty, and the path after it and its slash.
+/// Where the first segment from there on is that is not empty.
 #[inline]
-fn split_segment(mut path: &[u8]) -> Option<(&[u8], &[u8])> {
-    while !path.is_empty() {
-        let (segment, rest) = path.split_at(segment_len(path));
-        path = rest.get(1..).unwrap_or_default();
-        if !segment.is_empty() {
-            return Some((segment, path));
+fn next_segment(path: &[u8], from: usize) -> Option<Range<usize>> {
+    let mut start = from;
+    while start < path.len() {
+        let end = segment_end(path, start);
+        if end > start {
+            return Some(start..end);
         }
+        start += 1;
     }
     None
 }
 
-/// How many bytes there are before the next slash, eight at a time.
+/// The same where that segment is this text, which is neither empty nor has a slash in it: then it
+/// need not be known beforehand where it ends.
 #[inline]
-fn segment_len(path: &[u8]) -> usize {
-    const ONES: u64 = u64::MAX / 255;
-    let mut rest = path;
-    while let Some((eight, after)) = rest.split_first_chunk() {
-        // Zero where there is a slash. The lowest zero is the lowest byte that borrows when one is
-        // taken from each and had not been that high before.
-        let word = u64::from_le_bytes(*eight) ^ (ONES * u64::from(b'/'));
-        let slashes = word.wrapping_sub(ONES) & !word & (ONES << 7);
-        if slashes != 0 {
-            return path.len() - rest.len() + slashes.trailing_zeros() as usize / 8;
-        }
-        rest = after;
+fn literal_segment(path: &[u8], from: usize, text: &[u8]) -> Option<Range<usize>> {
+    let mut start = from;
+    while path.get(start) == Some(&b'/') {
+        start += 1;
     }
-    let len = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
-    path.len() - rest.len() + len
+    let after = path.get(start..)?.strip_prefix(text)?;
+    let is_whole = after.first().is_none_or(|&byte| byte == b'/');
+    is_whole.then(|| start..start + text.len())
+}
+
+/// Where the next slash is, or the end, looking at eight bytes at a time.
+#[inline]
+fn segment_end(path: &[u8], start: usize) -> usize {
+    let mut at = start;
+    while let Some((eight, _)) = path.get(at..).and_then(<[u8]>::split_first_chunk) {
+        let slashes = slashes(u64::from_le_bytes(*eight));
+        if slashes != 0 {
+            return at + slashes.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let rest = path.get(at..).unwrap_or_default();
+    let len = match path.last_chunk() {
+        // The end of the last eight bytes, without those that are not of the rest. What comes in from above
+        // is no slash.
+        Some(eight) if !rest.is_empty() => {
+            let word = u64::from_le_bytes(*eight) >> (64 - 8 * rest.len());
+            slashes(word).trailing_zeros() as usize / 8
+        }
+        _ => rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len()),
+    };
+    path.len() - rest.len() + len.min(rest.len())
+}
+
+/// The highest bit of each byte that is a slash, up to the lowest that is. Bits beyond that may be set
+/// for other bytes too.
+#[inline]
+fn slashes(eight: u64) -> u64 {
+    const ONES: u64 = u64::MAX / 255;
+    // Zero where there is a slash. The lowest zero is the lowest byte that borrows when one is taken
+    // from each and had not been that high before.
+    let word = eight ^ (ONES * u64::from(b'/'));
+    word.wrapping_sub(ONES) & !word & (ONES << 7)
 }
 
 #[cfg(test)]
@@ -173,10 +313,10 @@ mod tests {
         #[test]
         fn segments_are_split_at_every_slash(path in prop::collection::vec(prop::sample::select(&b"/.0a\xaf\x80\0\xff"[..]), 0..40)) {
             let mut segments = Vec::new();
-            let mut rest = &path[..];
-            while let Some((segment, after)) = split_segment(rest) {
-                segments.push(segment);
-                rest = after;
+            let mut from = 0;
+            while let Some(segment) = next_segment(&path, from) {
+                from = segment.end + 1;
+                segments.push(&path[segment]);
             }
             let expected: Vec<_> =
                 path.split(|&byte| byte == b'/').filter(|segment| !segment.is_empty()).collect();
@@ -190,10 +330,9 @@ mod tests {
         ) {
             let templates: Vec<_> =
                 templates.iter().map(|text| PathTemplate::parse(text).unwrap()).collect();
-            let mut trie = Trie::new();
-            for (number, template) in templates.iter().enumerate() {
-                trie.insert(template.segments(), number);
-            }
+            let numbered: Vec<_> =
+                (0..).zip(&templates).map(|(number, one)| (one.segments(), number)).collect();
+            let trie = Trie::new(&numbered);
             let mut found = Vec::new();
             trie.each(path.as_bytes(), |number| found.push(number));
             found.sort_unstable();

@@ -1,0 +1,113 @@
+//! What is prepared for ordinary rules adds what the general way adds, for any rules and requests.
+
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::identity::KeyHasher;
+use crate::rule::RuleSet;
+use crate::{ParseOptions, Source};
+
+fn compiled(text: &str) -> CompiledRules {
+    let checked = RuleSet::parse(&[Source::new("rules", text)], &ParseOptions::default());
+    CompiledRules::new(
+        checked.unwrap_or_else(|r| panic!("{text}\n{r}")).rules,
+        &KeyHasher::new(&[7; 16]),
+    )
+}
+
+fn plan(rules: &CompiledRules, request: &[(&str, String)], pressure: Pressure) -> String {
+    let attributes: Vec<Attribute<'_>> =
+        request.iter().map(|(name, value)| (*name, value.as_str()).into()).collect();
+    let now = Timestamp::from_micros(1_000_000);
+    let ask = Ask { domain: "api", attributes: &attributes, cost: 3, now, pressure };
+    let mut plan = Plan::default();
+    let resolved = rules.resolve(&ask, &mut plan);
+    format!("{resolved:?} {plan:?}")
+}
+
+/// What a rule may say besides, where it is counted by these attributes.
+const PARTS: [&str; 17] = [
+    "limit: 10/minute",
+    "limit: 10/minute",
+    "limit: 10/minute, mode: shadow",
+    "limit: 7/hour fixed-window",
+    "limit: 3 at once",
+    "limit: unlimited",
+    "limits: [10/minute, 100/hour]",
+    "limit: 10/minute, tiers: { by: plan, limits: { a: 100/minute, b: unlimited } }",
+    "limit: 10/minute, soft: 10%",
+    "limit: 10/minute, elastic: { up_to: 150%, while_pressure_below: 0.7 }",
+    "limit: 10/minute, priority: { by: plan, reserve: { a: 20% } }",
+    "limit: 10/minute, candidate: 5/minute",
+    "limit: 10/minute, cost: 2",
+    "limit: 10/minute, cost: { attribute: plan, default: 5 }",
+    "limit: 10/minute, missing: deny",
+    "limit: 10/minute, missing: shared",
+    "limit: 10/minute, charge_refused: true",
+];
+const MATCHES: [&str; 5] = [
+    "",
+    "match: { plan: a }, ",
+    "match: { plan: { not: a } }, ",
+    "match: { path: /a }, ",
+    "match: { path: '/{x}' }, ",
+];
+const PERS: [&str; 5] = ["user", "user", "plan", "path", "user, plan"];
+
+fn rules() -> impl Strategy<Value = String> {
+    let rule = (0..MATCHES.len(), 0..PERS.len(), 0..PARTS.len(), any::<bool>());
+    prop::collection::vec(rule, 1..4).prop_map(|rules| {
+        let mut text = String::from("domain: api\nrules:\n");
+        for (number, (matches, per, part, has_override)) in rules.into_iter().enumerate() {
+            let (matches, per, part) = (MATCHES[matches], PERS[per], PARTS[part]);
+            let overrides = if has_override && per == "user" && part == PARTS[0] {
+                ", overrides: { 'user=a': 1000/minute }"
+            } else {
+                ""
+            };
+            let _ = writeln!(
+                text,
+                "  - {{ name: r{number}, {matches}per: [{per}], {part}{overrides} }}"
+            );
+        }
+        text
+    })
+}
+
+fn requests() -> impl Strategy<Value = Vec<(&'static str, String)>> {
+    let names = prop::sample::select(vec!["user", "plan", "path", "other"]);
+    prop::collection::vec((names, "a|b|/a|//A/|/b/c"), 0..5)
+}
+
+proptest! {
+    #[test]
+    fn an_ordinary_rule_adds_what_the_general_way_adds(
+        text in rules(),
+        requests in prop::collection::vec(requests(), 1..6),
+        is_calm: bool,
+    ) {
+        let prepared = compiled(&text);
+        let mut general = compiled(&text);
+        general.forget_ordinary();
+        let pressure = if is_calm { Pressure::NONE } else { Pressure::FULL };
+        for request in requests {
+            let (fast, slow) = (plan(&prepared, &request, pressure), plan(&general, &request, pressure));
+            prop_assert_eq!(fast, slow, "{}", text);
+        }
+    }
+}
+
+#[test]
+fn the_rules_that_most_people_write_are_ordinary() {
+    let is_ordinary = |rule: &str| {
+        let text = format!("{{ domain: api, rules: [ {{ name: a, {rule} }} ] }}");
+        compiled(&text).compiled_rule(RuleId::new(0)).ordinary.is_some()
+    };
+    assert!(is_ordinary("match: { path: /login }, per: [ip], limit: 10/minute"));
+    assert!(is_ordinary("per: [user], limit: 10/minute, mode: shadow"));
+    assert!(!is_ordinary("per: [user, ip], limit: 10/minute"));
+    assert!(!is_ordinary("per: [user], limits: [10/minute, 100/hour]"));
+    assert!(!is_ordinary("per: [user], limit: unlimited"));
+}
