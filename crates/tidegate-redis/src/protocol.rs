@@ -2,16 +2,18 @@
 //! anything between them. `charge` writes the arguments and `answer` reads the reply.
 //!
 //! ```text
-//! frame     flags 1 | margin in ms 4 | now 7 | repeats 2   flags: 1 now is given, 2 leave foreign state
-//! charge    length 1 | kind 1 | operation 1 | numbers of the kind           see `charge`
+//! frame     flags 1 | margin in ms 4 | now 7 | repeats 2 | charges 1
+//!           flags: 1 now is given, 2 leave foreign state, 4 plain takes from one family
+//! charge    length 1 | kind 1 | operation 1 | which of the names 1 | member 8 | numbers of the kind
 //! reply     0 | now 7 | keys that were reset, by bit 2 | answers      see `answer`
 //!           1 | now 7                                     the calendar's windows are not around now
 //!           2 | now 7 | charge 1                          its state is foreign, and was left
+//!           3 | now 7 | the family as it was written      plain takes, all of which went through
 //! ```
 //!
-//! The frame and all charges behind it are one argument. A call decides so many equal requests as its frame repeats, each after the other and all at one
-//! instant. The reply has the answers of one round after those of the other; the last round stands for
-//! all that follow it.
+//! The frame and all charges behind it are one argument. A call decides so many equal requests as its frame
+//! repeats, each after the other and all at one instant. The reply has the answers of one round after those
+//! of the other; the last round stands for all that follow it.
 
 mod answer;
 mod charge;
@@ -21,7 +23,7 @@ use tidegate_core::{Limit, Operation, Timestamp};
 use tidegate_store::{Charge, Request};
 
 pub(crate) use answer::{Reply, read_reply};
-pub(crate) use charge::write_charge;
+pub(crate) use charge::{Places, write_charges};
 pub(crate) use lease::{read_told, write_ask};
 
 use crate::config::{ForeignState, TimeSource};
@@ -39,18 +41,20 @@ const BLIND_MARGIN_MS: u64 = 86_400_000;
 
 const NOW_GIVEN: u64 = 1;
 const LEAVE_FOREIGN: u64 = 2;
+const PLAIN_TAKES: u64 = 4;
 
 /// The most requests that one call decides: the server does nothing else meanwhile.
 pub(crate) const REPEATS_MAX: u16 = 256;
 
-/// Where the frame has its last number, which [`write_repeats`] changes.
+/// Where the frame has the number that [`write_repeats`] changes.
 const REPEATS_AT: usize = 12;
 
-/// The frame of a request, appended to `out`. It is decided once.
+/// The frame of a request of so many charges, appended to `out`. It is decided once.
 pub(crate) fn write_frame(
     time: TimeSource,
     policy: ForeignState,
     now: Timestamp,
+    charges: usize,
     out: &mut Vec<u8>,
 ) {
     let (given, margin_ms, now) = match time {
@@ -65,6 +69,7 @@ pub(crate) fn write_frame(
     write(out, 4, margin_ms);
     write(out, 7, now.as_micros());
     write(out, 2, 1);
+    write(out, 1, charges as u64);
 }
 
 /// Has the request behind this frame decided so many times.

@@ -1,8 +1,10 @@
-//! The script's text: one chain of branches, cut into a file for each family of algorithms.
+//! The script's text: one chain of branches, cut into a file for each kind of algorithm.
 
 /// The whole of it. Its head says how numbers are kept exact.
 pub(crate) const SOURCE: &str = concat!(
     include_str!("script/head.lua"),
+    include_str!("script/quick.lua"),
+    include_str!("script/state.lua"),
     include_str!("script/plain.lua"),
     include_str!("script/lease_before.lua"),
     include_str!("script/bucket.lua"),

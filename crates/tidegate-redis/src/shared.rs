@@ -125,6 +125,25 @@ impl Shared {
         self.node.decide_by_asking(request, terms, end, settled).await
     }
 
+    /// Decides a take by one charge on the spot, if this node has leased enough for it. `None` for all else:
+    /// nothing has happened then, and it is for [`Shared::decide`], which would have answered the same here.
+    #[inline]
+    pub fn spend_one(&self, now: Timestamp, charge: &Charge<'_>, terms: Terms) -> Option<Settled> {
+        self.node.spend_one(now, charge, terms)
+    }
+
+    /// The same for a request under several limits, if there is enough for each of them: says whether there is,
+    /// after `each` was handed what they say, in order. Where not, what it was handed is void.
+    pub fn spend_several(
+        &self,
+        request: &Request<'_>,
+        terms: &[Terms],
+        each: impl FnMut(Settled),
+    ) -> bool {
+        debug_assert_eq!(request.charges.len(), terms.len());
+        request.check().is_ok() && self.node.spend_several(request, terms, each)
+    }
+
     /// Forgets the keys: each has all of its quota again, on every node within a second, except for what
     /// other nodes have leased, which they spend or give back. The terms are those of the limit that each key is under. All are tried, whatever becomes of one; the error is that
     /// of the first that could not be forgotten for certain.

@@ -35,9 +35,16 @@ fn key(number: u128) -> Key {
     Key::from_hash(number << 80 | number)
 }
 
-/// The name of a key whose tag is zero.
+/// The name of the family of a key whose tag is zero.
 fn name(key: Key) -> Vec<u8> {
-    [b"t{000}", &key.as_hash().to_be_bytes()[..]].concat()
+    [b"t{000}", &(key.as_hash() as u32).to_be_bytes()[..]].concat()
+}
+
+/// The family of a key that has this state and no other member.
+fn alone(key: Key, state: &[u8]) -> Vec<u8> {
+    let member = (key.as_hash() >> 96 << 32 | key.as_hash() >> 32 & 0xFFFF_FFFF).to_be_bytes();
+    let width = u8::try_from(state.len()).unwrap();
+    [b"g", &member[8..], &[0, 6, 0x5b, width], state].concat()
 }
 
 fn ask(store: &RedisStore, charges: &[Charge<'_>]) -> Result<Vec<Decision>, StoreError> {
@@ -92,6 +99,26 @@ fn a_foreign_state_is_left_and_the_request_charges_nothing_where_the_policy_says
     assert_eq!(store.stats().foreign_states, limits().len() as u64);
 }
 
+/// What stands under a name is all of a family, and one member of it can be foreign alone.
+#[test]
+fn a_foreign_member_of_a_family_is_written_over_and_the_others_stay() {
+    let server = Server::start(Kind::Redis);
+    let (store, mut client) = (server.store(), server.client());
+    for (number, (_, limit)) in limits().into_iter().enumerate() {
+        let one = key(number as u128 + 1);
+        let (foreign, ours) = (one, Key::from_hash(one.as_hash() ^ 1 << 40));
+        ask(&store, &[charge(&limit, ours, TAKE)]).unwrap();
+        let written: Vec<u8> = client.get(name(ours)).unwrap();
+        let both = [&written[..], &alone(foreign, b"somebody's")[1..]].concat();
+        let _: () = client.set(name(ours), both).unwrap();
+        let found = store.stats().foreign_states;
+        let charges = [charge(&limit, foreign, TAKE), charge(&limit, ours, TAKE)];
+        let decisions = ask(&store, &charges).unwrap();
+        assert_eq!((decisions[0].remaining, decisions[1].remaining), (4, 3), "{}", limit.name());
+        assert_eq!(store.stats().foreign_states, found + 1);
+    }
+}
+
 /// Bytes that look like a state to the first glance give some answer, and the script does not fail.
 #[test]
 fn no_bytes_in_a_key_make_the_script_fail() {
@@ -111,13 +138,18 @@ fn no_bytes_in_a_key_make_the_script_fail() {
         1 => prop::collection::vec(byte.clone(), 0..120),
         1 => prop::collection::vec(byte, 11..=11),
     ];
-    let case = (0..limits.len(), bytes, prop::collection::vec(operation, 1..4));
+    let bare = prop::bool::weighted(0.2);
+    let case = (0..limits.len(), bytes, bare, prop::collection::vec(operation, 1..4));
     let config = Config { cases: 4_000, failure_persistence: None, ..Config::default() };
     let client = std::cell::RefCell::new(&mut client);
-    let run = TestRunner::new(config).run(&case, |(which, bytes, operations)| {
+    let run = TestRunner::new(config).run(&case, |(which, bytes, bare, operations)| {
         let (tag, limit) = &limits[which];
-        let state = [&[*tag][..], &bytes].concat();
-        let _: () = client.borrow_mut().set(name(key(1)), state).unwrap();
+        let family = if bare {
+            [b"g", &bytes[..]].concat()
+        } else {
+            alone(key(1), &[&[*tag][..], &bytes].concat())
+        };
+        let _: () = client.borrow_mut().set(name(key(1)), family).unwrap();
         for operation in operations {
             let answer = ask(&store, &[charge(limit, key(1), operation)]);
             prop_assert!(answer.is_ok(), "{:?}", answer);

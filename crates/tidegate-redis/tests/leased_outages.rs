@@ -84,13 +84,27 @@ impl Fleet {
         block_on(wait_until("leases pay", async || leased() >= before + more))
     }
 
-    /// Lets nobody in, waits until nobody is inside, and gives what is leased and not used.
+    /// Lets nobody in, waits until nobody is inside and all that was asked for is answered, and gives what is leased and
+    /// not used.
     fn pause(&self) -> u64 {
         self.gate.open.store(false, Ordering::SeqCst);
         block_on(wait_until("nobody is inside", async || {
             self.gate.inside.load(Ordering::SeqCst) == 0
         }));
+        block_on(wait_until("nothing is on its way", async || {
+            let before = self.requests();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            self.requests() == before && before.1 == 0
+        }));
         self.nodes.iter().map(|node| node.stats().groups[0].leases.at_hand).sum()
+    }
+
+    /// How many requests for leases there were, and how many calls are on their way.
+    fn requests(&self) -> (u64, u64) {
+        let groups = self.nodes.iter().map(|node| node.stats().groups.swap_remove(0));
+        groups.fold((0, 0), |(asked, in_flight), group| {
+            (asked + group.leases.requests, in_flight + group.store.in_flight)
+        })
     }
 
     fn resume(&self) {

@@ -367,7 +367,7 @@ fn a_state_that_somebody_else_wrote_disturbs_nothing_else() {
         let tag = (key.as_hash() >> 64) as usize & 0x1FFF;
         let digits = b"0123456789abcdefghijklmnopqrstuv";
         let tag = [digits[tag >> 10], digits[tag >> 5 & 31], digits[tag & 31]];
-        [b"t{", &tag[..], b"}", &key.as_hash().to_be_bytes()[..]].concat()
+        [b"t{", &tag[..], b"}", &(key.as_hash() as u32).to_be_bytes()[..]].concat()
     };
     let both = [take(&limit, foreign), take(&limit, ours)];
     let settle = |policy, on| {

@@ -218,6 +218,13 @@ fn a_node_that_hoards_is_found_to_starve_the_others() {
     assert!(starved.is_some(), "nobody is found to starve");
 }
 
+/// In this world all of a day's quota is spent, and refused until tomorrow, when the key is reset.
+#[test]
+fn nodes_that_were_refused_until_tomorrow_are_told_of_a_reset() {
+    let plan = Plan::draw(3_750);
+    assert_eq!(broken(&plan, &world::run(&plan)), None);
+}
+
 #[test]
 fn a_clock_that_is_set_back_makes_no_lease_last_longer() {
     let found = (0..300).find(|seed| {

@@ -8,9 +8,9 @@ use tidegate_core::{Key, Timestamp};
 use tidegate_store::Request;
 
 use crate::config::{RedisConfig, TimeSource};
-use crate::key::write_name;
+use crate::key::{member, write_name};
 use crate::lease::book;
-use crate::protocol;
+use crate::protocol::{self, Places};
 
 /// A call of the script, or a command of the server itself.
 #[derive(Clone, Debug)]
@@ -50,16 +50,20 @@ const LENGTH_BYTES: usize = 4;
 impl Call {
     /// The call of the script that decides a request, when the server's time is `around`.
     pub(super) fn decision(config: &RedisConfig, request: &Request<'_>, around: Timestamp) -> Self {
-        let mut call = Self::script(request.charges.len());
+        let mut places = Places::default();
+        let mut call = Self::script(0);
         for charge in request.charges {
-            call.add(|out| write_name(&config.prefix, charge.key, out));
-        }
-        let hopeless = request.charges.len() > 1 && protocol::is_hopeless(request);
-        call.add(|out| {
-            protocol::write_frame(config.time, config.foreign_state, request.now, out);
-            for charge in request.charges {
-                protocol::write_charge(charge, hopeless, around, out);
+            let before = places.count();
+            places.of(charge.key);
+            if places.count() > before {
+                call.add(|out| write_name(&config.prefix, charge.key, out));
             }
+        }
+        call.script_keys = Some(places.count());
+        call.add(|out| {
+            let (frame, charges) = (out.len(), request.charges.len());
+            protocol::write_frame(config.time, config.foreign_state, request.now, charges, out);
+            protocol::write_charges(request, around, frame, out);
         });
         call
     }
@@ -74,8 +78,8 @@ impl Call {
         let mut call = Self::script(1);
         call.add(|out| write_name(&config.prefix, lease.key, out));
         call.add(|out| {
-            protocol::write_frame(config.time, config.foreign_state, now, out);
-            protocol::write_ask(&lease.limit, &lease.ask, around, out);
+            protocol::write_frame(config.time, config.foreign_state, now, 1, out);
+            protocol::write_ask(lease, around, out);
         });
         call
     }
@@ -88,7 +92,7 @@ impl Call {
             TimeSource::Server => b"1",
             TimeSource::Request => b"0",
         };
-        Self::eval(FORGET, &[name], &[by_server.to_vec()])
+        Self::eval(FORGET, &[name], &[by_server.to_vec(), member(key).to_vec()])
     }
 
     /// The command that runs another script than ours.

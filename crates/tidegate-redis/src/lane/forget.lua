@@ -1,24 +1,39 @@
 -- Forgets a key's state, and keeps the leases around it: who holds one spends it, whatever becomes of
 -- the state. Leases that have expired go with the state, for they would be charged to what follows.
+-- The other members of the key's family stay as they are.
 --
--- KEYS     the key
--- ARGV     1 where the server's clock is that of the leases
-local s = redis.pcall('GET', KEYS[1])
-if type(s) == 'string' and string.byte(s) == 76 then
-  local count, now, kept = string.byte(s, 2) or 0, 0, {}
-  if ARGV[1] == '1' then
-    local time = redis.call('TIME')
-    now = time[1] * 1000000 + time[2]
-  end
-  if #s >= 8 + 35 * count then
-    for k = 1, count do
-      local at = 35 * k - 26
-      if struct.unpack('>I7', s, at + 28) > now then kept[#kept + 1] = string.sub(s, at, at + 34) end
+-- KEYS     the name of the family
+-- ARGV     1 where the server's clock is that of the leases, and which member of the family it is
+local s, now = redis.pcall('GET', KEYS[1]), 0
+local unpack, sub, byte = struct.unpack, string.sub, string.byte
+if ARGV[1] == '1' then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+local members = {}
+if type(s) == 'string' and byte(s) == 103 then
+  local at = 2
+  while at + 11 <= #s do
+    local head, width, start = sub(s, at, at + 10), byte(s, at + 11), at + 12
+    if width == 255 and at + 15 <= #s then width, start = unpack('>I4', s, start), start + 4 end
+    local after = start + width
+    local state = sub(s, start, after - 1)
+    if sub(head, 1, 8) ~= ARGV[2] then
+      members[#members + 1] = sub(s, at, after - 1)
+    elseif byte(state) == 76 then
+      local count, kept = byte(state, 2) or 0, {}
+      for k = 1, #state >= 8 + 35 * count and count or 0 do
+        local lease = 35 * k - 26
+        if unpack('>I7', state, lease + 28) > now then kept[#kept + 1] = sub(state, lease, lease + 34) end
+      end
+      if #kept > 0 then
+        state = string.char(76, #kept) .. sub(state, 3, 8) .. table.concat(kept)
+        width = #state < 255 and string.char(#state) or struct.pack('>BI4', 255, #state)
+        members[#members + 1] = head .. width .. state
+      end
     end
-    if #kept > 0 then
-      local head = string.char(76, #kept) .. string.sub(s, 3, 8)
-      return redis.call('SET', KEYS[1], head .. table.concat(kept), 'KEEPTTL')
-    end
+    at = after
   end
 end
+if #members > 0 then return redis.call('SET', KEYS[1], 'g' .. table.concat(members), 'KEEPTTL') end
 return redis.call('DEL', KEYS[1])

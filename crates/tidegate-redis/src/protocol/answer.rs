@@ -14,6 +14,7 @@ use tidegate_store::Charge;
 
 use super::charge::HALF_BITS;
 use super::{REPEATS_MAX, capacity};
+use crate::key::MEMBER_BYTES;
 
 /// What the script says to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,9 @@ pub(crate) enum Reply {
     Foreign,
 }
 
+/// How a reply begins that has the states and no answers.
+const TAKEN: u8 = 3;
+
 /// Reads a reply and appends the decisions of one round, counted from 0; `None` for bytes that are no
 /// reply to these charges. The last round that it has stands for all that follow it.
 pub(crate) fn read_reply(
@@ -35,6 +39,9 @@ pub(crate) fn read_reply(
     decisions: &mut Vec<Decision>,
 ) -> Option<Reply> {
     let mut reader = Reader(bytes);
+    if bytes.first() == Some(&TAKEN) {
+        return reader.taken(charges, decisions);
+    }
     let reply = reader.head()?;
     if let Reply::Decided { now, .. } = reply {
         reader.skip_to(round, charges.iter().map(|charge| answer_bytes(charge.limit)).sum())?;
@@ -44,6 +51,12 @@ pub(crate) fn read_reply(
     }
     reader.is_empty().then_some(reply)
 }
+
+/// How long it says until when a member says something.
+const ENDS_BYTES: usize = 3;
+
+/// How long the state of a bucket is, and how it begins.
+const PLAIN_STATE: u64 = 11 << 8 | b'b' as u64;
 
 /// What has not been read yet.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
@@ -62,6 +75,32 @@ impl Reader<'_> {
             }
             _ => None,
         }
+    }
+
+    /// The states that plain takes left, all of which went through, as decisions.
+    fn taken(&mut self, charges: &[Charge<'_>], decisions: &mut Vec<Decision>) -> Option<Reply> {
+        self.number(1)?;
+        let now = Timestamp::from_micros(self.number(7)?);
+        (self.number(1)? == u64::from(b'g')).then_some(())?;
+        for charge in charges {
+            let Limit::TokenBucket(limit) = charge.limit else { return None };
+            self.0 = self.0.get(MEMBER_BYTES + ENDS_BYTES..)?;
+            (self.number(2)? == PLAIN_STATE).then_some(())?;
+            let (full_at, part) = (self.number(7)?, self.number(3)?);
+            let ahead = full_at.checked_sub(now.as_micros())?;
+            let (ticks, tokens) = limit.pace();
+            let used = u128::from(ahead) * u128::from(tokens) + u128::from(part);
+            let depth = u128::from(limit.burst()) * u128::from(ticks);
+            let left = depth.checked_sub(used)? / u128::from(ticks);
+            decisions.push(Decision {
+                verdict: Verdict::Allow { delay: Span::ZERO },
+                limit: limit.burst(),
+                remaining: u64::try_from(left).ok()?,
+                reset_after: Span::from_micros(ahead + u64::from(part > 0)),
+                lease: None,
+            });
+        }
+        self.is_empty().then_some(Reply::Decided { now, foreign_keys: 0 })
     }
 
     pub(super) const fn is_empty(&self) -> bool {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! bucket    tokens 4 | ticks 7 | depth 6+6 | cut 6+6 | cost 6+6 | period 7 | taken 7 | last step 6+3
-//! plain     tokens 4 | ticks 7 | depth 7 | cut 7 | cost 7
+//! plain     tokens 4 | ticks 7 | depth 7 | cost 7
 //! window    count 6 | most 6 | cost 6 | length 7 | taken 7 [| five edges of the calendar, 7 each]
 //! sliding   count 6 | cost 6 | length 7 | taken 7
 //! slots     count 6 | cost 6 | per slot 6 | length of a slot 7 | slots 2 | taken 7
@@ -18,12 +18,13 @@
 use tidegate_core::calendar::Calendar;
 use tidegate_core::fixed_window::Windows;
 use tidegate_core::{
-    Concurrency, FixedWindow, Limit, Rate, SKEW_MAX, SlidingLog, SlidingSlots, SlidingWindow, Span,
-    SteppedBucket, Timestamp, TokenBucket,
+    Concurrency, FixedWindow, Key, Limit, Rate, SKEW_MAX, SlidingLog, SlidingSlots, SlidingWindow,
+    Span, SteppedBucket, Timestamp, TokenBucket,
 };
-use tidegate_store::Charge;
+use tidegate_store::{Charge, Request};
 
-use super::{Task, write};
+use super::{PLAIN_TAKES, Task, is_hopeless, write};
+use crate::key::{family, member};
 
 /// The ticks, as a power of two, that the high half of a number of units counts.
 pub(super) const HALF_BITS: u32 = 20;
@@ -40,20 +41,96 @@ const PLACES_MAX: u64 = 1 << 53;
 /// More units than a plain take has to do with: two of these have an exact sum in a double.
 const PLAIN_UNITS_MAX: u128 = 1 << 52;
 
-/// The charge behind its length, appended to `out`. Windows of the calendar are those around `now`,
-/// which is an estimate where the server's clock decides.
-pub(crate) fn write_charge(charge: &Charge<'_>, hopeless: bool, now: Timestamp, out: &mut Vec<u8>) {
+/// All charges of a request, appended to `out` behind the frame that begins at `frame`. Windows of the
+/// calendar are those around `now`, which is an estimate where the server's clock decides.
+pub(crate) fn write_charges(
+    request: &Request<'_>,
+    now: Timestamp,
+    frame: usize,
+    out: &mut Vec<u8>,
+) {
+    let hopeless = request.charges.len() > 1 && is_hopeless(request);
+    let (mut places, mut all_quick) = (Places::default(), !request.charges.is_empty());
+    for charge in request.charges {
+        let place = places.of(charge.key);
+        let is_quick = write_charge(charge, hopeless, place, now, out);
+        all_quick &= is_quick && place == FIRST_PLACE;
+    }
+    if all_quick {
+        out[frame] |= PLAIN_TAKES as u8;
+    }
+}
+
+/// Where the names of a call begin to be counted, as the script does.
+const FIRST_PLACE: u8 = 1;
+
+/// The names of a call, each once, in the order in which the charges need them.
+#[derive(Default)]
+pub(crate) struct Places {
+    families: [u64; Request::CHARGES_MAX],
+    count: usize,
+}
+
+impl Places {
+    /// The place of a key's name, which is a new one where the family has not been seen before.
+    pub(crate) fn of(&mut self, key: Key) -> u8 {
+        let family = family(key);
+        let seen = self.families[..self.count].iter().position(|seen| *seen == family);
+        let index = seen.unwrap_or_else(|| {
+            self.families[self.count] = family;
+            self.count += 1;
+            self.count - 1
+        });
+        FIRST_PLACE + index as u8
+    }
+
+    /// How many there are.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+}
+
+/// One charge behind its length. Says whether it is one that the script decides the quick way.
+fn write_charge(
+    charge: &Charge<'_>,
+    hopeless: bool,
+    place: u8,
+    now: Timestamp,
+    out: &mut Vec<u8>,
+) -> bool {
     let task = Task::of(charge, hopeless);
+    let head = Head { kind: kind_of(charge.limit), code: task.code(), place, key: charge.key };
     if let (Limit::TokenBucket(limit), Task::Take(_) | Task::Peek(_)) = (charge.limit, task)
         && let numbers = BucketNumbers::of(limit, task)
         && numbers.cut < PLAIN_UNITS_MAX
     {
-        return behind_length(out, |out| {
-            begin(11, task.code(), out);
+        behind_length(out, |out| {
+            Head { kind: 11, ..head }.write(out);
             numbers.write_plain(out);
         });
+        // A take of nothing leaves a full bucket, and that is an absent one.
+        return matches!(task, Task::Take(1..));
     }
-    write_limit(charge.limit, task.code(), task, now, out, |_| {});
+    write_limit(charge.limit, head, task, now, out, |_| {});
+    false
+}
+
+/// What stands before the numbers of a charge.
+#[derive(Clone, Copy)]
+struct Head {
+    kind: u64,
+    code: u64,
+    place: u8,
+    key: Key,
+}
+
+impl Head {
+    fn write(self, out: &mut Vec<u8>) {
+        write(out, 1, self.kind);
+        write(out, 1, self.code);
+        out.push(self.place);
+        out.extend(member(self.key));
+    }
 }
 
 /// Appends what `write` does, behind its length, which the length itself is part of.
@@ -66,23 +143,30 @@ fn behind_length(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out[start] = length as u8;
 }
 
-fn begin(kind: u64, code: u64, out: &mut Vec<u8>) {
-    write(out, 1, kind);
-    write(out, 1, code);
+/// The only charge of a call, appended to `out` behind its length: the numbers of a limit, without a cost,
+/// behind the code of an operation and before what `more` appends.
+pub(super) fn write_only(
+    limit: &Limit,
+    key: Key,
+    code: u64,
+    now: Timestamp,
+    out: &mut Vec<u8>,
+    more: impl FnOnce(&mut Vec<u8>),
+) {
+    let head = Head { kind: kind_of(limit), code, place: FIRST_PLACE, key };
+    write_limit(limit, head, Task::Look, now, out, more);
 }
 
-/// The numbers of a limit, and of a task, behind the length of all that and the code of an operation,
-/// and before what `more` appends.
-pub(super) fn write_limit(
+fn write_limit(
     limit: &Limit,
-    code: u64,
+    head: Head,
     task: Task,
     now: Timestamp,
     out: &mut Vec<u8>,
     more: impl FnOnce(&mut Vec<u8>),
 ) {
     behind_length(out, |out| {
-        begin(kind_of(limit), code, out);
+        head.write(out);
         match limit {
             Limit::TokenBucket(limit) => BucketNumbers::of(limit, task).write(task, out),
             Limit::LeakyBucket(limit) => BucketNumbers::of(limit.queue(), task).write(task, out),
@@ -150,7 +234,7 @@ impl BucketNumbers {
     fn write_plain(&self, out: &mut Vec<u8>) {
         write(out, 4, self.tokens);
         write(out, 7, self.ticks);
-        for units in [self.depth, self.cut, self.cost] {
+        for units in [self.depth, self.cost] {
             write(out, 7, units as u64);
         }
     }
@@ -250,7 +334,7 @@ const _: () = assert!(Rate::PERIOD_MAX.as_micros() < 1 << 49, "the script's divi
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::{Key, Operation};
+    use tidegate_core::Operation;
 
     use super::*;
 
@@ -259,7 +343,7 @@ mod tests {
         let limit = Limit::from(TokenBucket::new(rate, burst).unwrap());
         let mut out = Vec::new();
         let charge = Charge { limit: &limit, key: Key::from_hash(1), operation };
-        write_charge(&charge, false, Timestamp::ZERO, &mut out);
+        write_charge(&charge, false, FIRST_PLACE, Timestamp::ZERO, &mut out);
         assert_eq!(usize::from(out[0]), out.len(), "its length comes first");
         out
     }

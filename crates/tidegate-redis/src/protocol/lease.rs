@@ -12,10 +12,10 @@ use tidegate_core::{Limit, Operation, Span, Timestamp};
 use tidegate_store::Charge;
 
 use super::answer::{Reader, Reply};
-use super::charge::write_limit;
-use super::{Task, write};
+use super::charge::write_only;
+use super::write;
 use crate::lease::book::Call;
-use crate::lease::{Ask, HOLDERS_MAX, Intent, OCCUPIED_WAIT_MAX, TOTAL_MAX, TTL, Told};
+use crate::lease::{HOLDERS_MAX, Intent, OCCUPIED_WAIT_MAX, TOTAL_MAX, TTL, Told};
 
 /// More than any state has to be kept, and no more than six bytes hold.
 const KEPT_MS_MAX: u64 = (1 << 48) - 1;
@@ -24,13 +24,14 @@ const KEPT_MS_MAX: u64 = (1 << 48) - 1;
 const COUNT_MAX: u64 = (1 << 48) - 1;
 
 /// The argument for one request, appended to `out`.
-pub(crate) fn write_ask(limit: &Limit, ask: &Ask, now: Timestamp, out: &mut Vec<u8>) {
+pub(crate) fn write_ask(call: &Call, now: Timestamp, out: &mut Vec<u8>) {
+    let (limit, ask) = (&call.limit, &call.ask);
     let operation = match ask.intent {
         Intent::Open => 6,
         Intent::Renew => 7,
         Intent::Close => 8,
     };
-    write_limit(limit, operation, Task::Look, now, out, |out| {
+    write_only(limit, call.key, operation, now, out, |out| {
         write(out, 8, ask.holder.node);
         write(out, 4, ask.holder.epoch.into());
         write(out, 4, ask.sequence.into());

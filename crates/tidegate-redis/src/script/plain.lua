@@ -3,11 +3,12 @@
     -- follows, and in how many microseconds that is full.
     local allowed, answer, value, full_in = true, nil, false, 0
 
-    -- What is asked most often has a short way: a take from a token bucket (11) all of whose units are
+    -- What is asked often has a short way: a take from a token bucket (11) all of whose units are
     -- below 2^53, that is neither in debt nor leased from. It is the arithmetic of `bucket.lua` without
     -- the halves. Any other state goes there, with the numbers cut as all buckets have them.
     if kind == 11 then
-      local tokens, ticks, depth, cut, cost = unpack('>I4I7I7I7I7', a, from)
+      local tokens, ticks, depth, cost = unpack('>I4I7I7I7', a, from)
+      local cut = depth + tokens * SKEW
       if not s or #s == 11 and byte(s) == 98 then
         local used = 0
         if s then

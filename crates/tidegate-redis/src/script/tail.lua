@@ -1,6 +1,6 @@
 
     if foreign then
-      if flags >= 2 then return pack('>BI7B', 2, now, i - 1) end
+      if flags % 4 >= 2 then return pack('>BI7B', 2, now, i - 1) end
       -- Not `false`, so that whatever is there is written over.
       s, reset = true, reset + 2 ^ (i - 1)
     end
@@ -28,13 +28,49 @@
   end
 until false
 
-for i = 1, charges do
-  -- A state that stays as it is keeps its expiry as well.
-  if new[i] ~= first[i] then
-    if new[i] then
-      call('SET', keys[i], new[i], 'PX', lasts[i])
+for place = 1, #keys do
+  local family, changed, longest, text = families[place], false, 0, 'g'
+  for i = 1, charges do
+    if places[i] == place then
+      local value, lasting = new[i], lasts[i]
+      if value ~= first[i] then changed = true end
+      if value then
+        if lasting > longest then longest = lasting end
+        -- When it says nothing any more, in steps of 2^32 microseconds.
+        local ends = floor((now + lasting * 1000) / 4294967296) + 1
+        if ends > 16777215 then ends = 16777215 end
+        if #value < 255 then
+          text = text .. members[i] .. pack('>I3B', ends, #value) .. value
+        else
+          text = text .. members[i] .. pack('>I3BI4', ends, 255, #value) .. value
+        end
+      end
+    end
+  end
+  -- States that stay as they are keep their expiry as well.
+  if changed then
+    if family and family ~= true then
+      -- The other members stay, and those that are over go. Clocks of callers jump, and end nothing.
+      local at = 2
+      while at <= #family do
+        local member, ends, width = unpack('>c8I3B', family, at)
+        local after = at + 12 + (width < 255 and width or 4 + unpack('>I4', family, at + 12))
+        for i = 1, charges do
+          if members[i] == member and places[i] == place then member = nil end
+        end
+        local lasting = ends * 4294967.296 - now / 1000
+        if member and (lasting > 0 or flags % 2 == 1) then
+          text = text .. sub(family, at, after - 1)
+          if lasting < margin then lasting = margin end
+          if lasting > longest then longest = lasting end
+        end
+        at = after
+      end
+    end
+    if #text > 1 then
+      call('SET', keys[place], text, 'PX', string.format('%d', longest))
     else
-      call('DEL', keys[i])
+      call('DEL', keys[place])
     end
   end
 end

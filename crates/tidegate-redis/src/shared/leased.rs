@@ -40,14 +40,15 @@ impl Node {
         Some(Settled { decision, at: group.time_of(now), source: Source::Lease })
     }
 
-    /// All charges of a request, if all are leased and enough is at hand for each; otherwise none.
+    /// All charges of a request, if all are leased and enough is at hand for each; otherwise none, and what
+    /// `each` was handed is void.
     pub(super) fn spend_several(
         &self,
         request: &Request<'_>,
         terms: &[Terms],
-        settled: &mut Vec<Settled>,
+        mut each: impl FnMut(Settled),
     ) -> bool {
-        let (start, now) = (settled.len(), request.now);
+        let now = request.now;
         let book = |index: usize| {
             let group = self.group_of(request.charges[index].key, terms[index]);
             let group = &self.groups[usize::from(group)];
@@ -61,10 +62,9 @@ impl Node {
             if let Some((decision, mark)) = spent {
                 marks[index] = mark;
                 let at = group.time_of(now);
-                settled.push(Settled { decision, at, source: Source::Lease });
+                each(Settled { decision, at, source: Source::Lease });
                 continue;
             }
-            settled.truncate(start);
             for (index, charge) in request.charges[..index].iter().enumerate() {
                 // Nobody can have been told of it in between but by chance; then it is spent.
                 let cost = charge.operation.cost();

@@ -87,9 +87,11 @@ impl Node {
             return Some(self.decide_here(request, settled));
         }
         // First, for it is most of what there is under leases, and needs no memory.
-        if self.spend_several(request, terms, settled) {
+        let start = settled.len();
+        if self.spend_several(request, terms, |one| settled.push(one)) {
             return Some(Ok(()));
         }
+        settled.truncate(start);
         let mut denied = self.denied(request, terms)?;
         if !self.denials.look_at_others(denied.key, request, &mut denied.answers) {
             return None;
@@ -189,7 +191,11 @@ impl Node {
     }
 
     /// The group of a key. One that the terms name and that does not exist is as good as none.
+    #[inline]
     pub(super) fn group_of(&self, key: Key, terms: Terms) -> u8 {
+        if self.groups.len() == 1 {
+            return 0;
+        }
         let named = terms.group.filter(|group| usize::from(*group) < self.groups.len());
         named.unwrap_or_else(|| self.spread.group(key))
     }

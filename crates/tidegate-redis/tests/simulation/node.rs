@@ -31,6 +31,9 @@ pub struct Node {
     pub admitted: u64,
     /// Since when it has been refused without anything admitted in between.
     pub hungry_since: Option<u64>,
+    /// Until when it was last told to wait, and until when that holds though the store has changed since.
+    pub told_until: u64,
+    pub excused_until: u64,
     /// The time that it believes in if it makes the mistake of not looking at its clock.
     pub frozen: Option<Timestamp>,
     offset: u64,
@@ -57,6 +60,8 @@ impl Node {
             calls: 0,
             admitted: 0,
             hungry_since: None,
+            told_until: 0,
+            excused_until: 0,
             frozen: None,
             offset: 0,
             pace: 1_000,
@@ -74,6 +79,7 @@ impl Node {
         self.book = Book::new(self.id);
         self.waiters.clear();
         self.hungry_since = None;
+        (self.told_until, self.excused_until) = (0, 0);
         self.frozen = None;
         self.offset = random.between(1, 1 << 40);
         self.pace = 1_000 - plan.drift + random.between(0, 2 * plan.drift);

@@ -63,6 +63,7 @@ impl World<'_> {
         let refund = Operation::Refund { cost: taken.cost, taken_at: taken.at };
         let _ = self.store.decide(&limit, self.store_now(), refund);
         self.note_refund(taken);
+        self.tell_of_quota();
     }
 
     /// A node has the key forgotten, and stops spending of it before that.
@@ -94,6 +95,7 @@ impl World<'_> {
 
     /// The store becomes what it was a moment ago, or empty.
     pub fn fail_over(&mut self) {
+        self.changed_unnoticed();
         let lag = self.random.between(0, 200_000);
         let empty = self.random.chance(100);
         let kept = self.snapshots.iter().rev().find(|(at, _)| *at + lag <= self.now);
@@ -124,6 +126,7 @@ impl World<'_> {
 
     /// The store's clock is set forward or back, by a little or by more than leases last.
     pub fn set_clock(&mut self) {
+        self.changed_unnoticed();
         let kind = self.random.between(0, 3);
         let most = [20_000, 5_000_000, 900_000, 10_000_000][kind as usize];
         let step = self.random.between(1, most);

@@ -27,6 +27,16 @@ pub const QUIET: u64 = 3_000_000;
 /// For how long a node may be refused while others hold what they do not use.
 const HUNGER_MAX: u64 = 1_000_000;
 
+/// By when nodes have been told that quota came back. The pulse that tells them is not simulated: it takes the beat
+/// of the one and that of the other.
+const LIFTED_WITHIN: u64 = 500_000;
+
+/// The part of a wait by which the slowest clock makes it longer.
+const SLOWER: u64 = 50;
+
+/// How long an answer may be on its way.
+const ON_THE_WAY: u64 = 1_000_000;
+
 /// Up to how much later a take was answered strictly than it was asked for, by any clock.
 const STRICT_WITHIN: Span = Span::from_micros(2 * DEADLINE);
 
@@ -45,6 +55,8 @@ pub enum Event {
     Refund(Taken),
     Reset(Option<Holder>),
     ResetOver(Option<Holder>, bool),
+    /// Quota came back by another node.
+    Lifted,
     /// The leases that were lost with the fact of this number cannot be spent any more.
     SpentByNow(usize),
     Restart,
@@ -100,6 +112,8 @@ pub struct World<'a> {
     pub snapshots: Vec<(u64, Leased)>,
     /// Nodes that have something that they do not use, and since when.
     unused: BTreeMap<u64, u64>,
+    /// When the store last became another without anybody's doing.
+    changed_at: u64,
     pub history: History,
 }
 
@@ -122,6 +136,7 @@ pub fn run(plan: &Plan) -> History {
         count: 0,
         snapshots: Vec::new(),
         unused: BTreeMap::new(),
+        changed_at: 0,
         history: History { strict: vec![0; plan.nodes], ..History::default() },
     };
     world.begin();
@@ -231,7 +246,16 @@ impl World<'_> {
                     node.book.after_reset(KEY, holder, done);
                 }
                 node.book.lift(KEY);
+                self.tell_of_quota();
                 self.send(number);
+            }
+            Event::Lifted if node.cut_until > self.now => {
+                let until = node.cut_until;
+                self.push(until, number, life, event);
+            }
+            Event::Lifted => {
+                node.book.lift(KEY);
+                node.excused_until = 0;
             }
             Event::WaitOver => {
                 let (before, now) = (node.waiters.len(), self.now);
@@ -307,6 +331,11 @@ impl World<'_> {
         if !decision.is_allowed() {
             self.history.refused += 1;
             node.hungry_since.get_or_insert(self.now);
+            let wait = decision.retry_after().map_or(0, Span::as_micros);
+            node.told_until = self.now.saturating_add(wait).saturating_add(wait / SLOWER);
+            if self.now < self.changed_at + ON_THE_WAY {
+                node.excused_until = node.excused_until.max(node.told_until);
+            }
             return;
         }
         node.admitted += cost;
@@ -335,11 +364,29 @@ impl World<'_> {
         let undone = taken.by != By::StoreBeside
             && node.book.give_back(KEY, taken.cost, taken_at, within, now).is_some();
         if undone {
+            node.book.lift(KEY);
             self.history.undone += 1;
             self.note(What::GivenBack(taken.fact));
         }
         if !undone || mistake == Some(Mistake::RefundsTheUndone) {
             self.dispatch(number, Event::Refund(*taken));
+        }
+    }
+
+    /// The store's clock was set, or it has lost something. Nobody is told of that, so whoever was told to wait
+    /// does so to the end.
+    pub fn changed_unnoticed(&mut self) {
+        self.changed_at = self.now;
+        for node in &mut self.nodes {
+            node.excused_until = node.excused_until.max(node.told_until);
+        }
+    }
+
+    /// Has every node know that quota came back, so that none goes by what it was refused before.
+    pub fn tell_of_quota(&mut self) {
+        for number in 0..self.nodes.len() {
+            let life = self.nodes[number].life;
+            self.push(self.now + LIFTED_WITHIN, number, life, Event::Lifted);
         }
     }
 
@@ -431,7 +478,8 @@ impl World<'_> {
         }
         self.unused = unused;
         for node in &mut self.nodes {
-            if !node.busy || node.paused_until.max(node.cut_until) > self.now {
+            let away_until = node.paused_until.max(node.cut_until);
+            if !node.busy || away_until.max(node.excused_until) > self.now {
                 node.hungry_since = None;
             }
             let others = self.unused.iter().filter(|(id, _)| **id != node.id);
