@@ -19,7 +19,7 @@ pub trait Keyed {
 impl Keyed for str {
     #[inline]
     fn subject(&self, hasher: &KeyHasher) -> Subject {
-        hasher.bytes(self.as_bytes())
+        hasher.bytes_in_memory(self.as_bytes())
     }
 }
 
@@ -40,21 +40,21 @@ keyed_as_inner!(String, Box<str>, Arc<str>, Cow<'_, str>, Vec<u8>);
 impl Keyed for [u8] {
     #[inline]
     fn subject(&self, hasher: &KeyHasher) -> Subject {
-        hasher.bytes(self)
+        hasher.bytes_in_memory(self)
     }
 }
 
 impl<const N: usize> Keyed for [u8; N] {
     #[inline]
     fn subject(&self, hasher: &KeyHasher) -> Subject {
-        hasher.bytes(self)
+        hasher.bytes_in_memory(self)
     }
 }
 
 impl Keyed for u64 {
     #[inline]
     fn subject(&self, hasher: &KeyHasher) -> Subject {
-        hasher.bytes(&self.to_le_bytes())
+        hasher.bytes_in_memory(&self.to_le_bytes())
     }
 }
 
@@ -64,8 +64,8 @@ impl Keyed for IpAddr {
     #[inline]
     fn subject(&self, hasher: &KeyHasher) -> Subject {
         match self.to_canonical() {
-            Self::V4(address) => hasher.bytes(&address.octets()),
-            Self::V6(address) => hasher.bytes(&address.octets()),
+            Self::V4(address) => hasher.bytes_in_memory(&address.octets()),
+            Self::V6(address) => hasher.bytes_in_memory(&address.octets()),
         }
     }
 }

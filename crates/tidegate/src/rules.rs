@@ -1,6 +1,8 @@
 //! A limiter by rules: attributes in, one decision over all limits of all rules that match.
 
 #[cfg(feature = "redis")]
+mod at_hand;
+#[cfg(feature = "redis")]
 mod awaited;
 mod backing;
 mod builder;

@@ -28,26 +28,6 @@ impl<C: Clock> RuleLimiter<C, Place> {
         self.decide(call, Does::Take).await
     }
 
-    /// The same where memory decides, at an instant that [`now`](Self::now) has just said: there is no
-    /// future, and `then` is handed the decision where it stands, which spares moving it. `None` where a
-    /// store has to be asked; nothing has happened then.
-    #[inline]
-    pub fn check_in_memory<T>(
-        &self,
-        call: &Call<'_>,
-        now: Timestamp,
-        then: impl FnOnce(Result<&mut RuleDecision, CheckError>) -> T,
-    ) -> Option<T> {
-        let Place::Memory(table) = &self.store else { return None };
-        let mut decision = RuleDecision::pending(self.current.load(), now);
-        let decided = match self.start(&mut decision, call, Does::Take) {
-            Ok(true) => Ok(()),
-            Ok(false) => self.finish_in(table, &mut decision, Does::Take),
-            Err(error) => Err(error),
-        };
-        Some(then(decided.map(|()| &mut decision)))
-    }
-
     /// Something to check many calls with, one after the other. Each task or connection has its own.
     pub fn checker(&self) -> Checker<'_, C, Place> {
         Checker::new(self)
@@ -231,7 +211,7 @@ impl<C: Clock> RuleLimiter<C, Place> {
 
     async fn decide(&self, call: &Call<'_>, does: Does) -> Result<RuleDecision, CheckError> {
         let mut decision = RuleDecision::pending(self.current.load(), self.clock.now());
-        if !self.start(&mut decision, call, does)? {
+        if !self.start(&mut decision, call, does)? && !self.spend_at_hand(&mut decision, does) {
             self.finish(&mut decision, does).await?;
         }
         Ok(decision)
@@ -243,10 +223,13 @@ impl<C: Clock> Checker<'_, C, Place> {
     #[inline]
     pub async fn check(&mut self, call: &Call<'_>) -> Result<&RuleDecision, CheckError> {
         self.start();
-        if !self.limiter.start(&mut self.decision, call, Does::Take)? {
-            self.limiter.finish(&mut self.decision, Does::Take).await?;
+        let Self { limiter, decision, .. } = self;
+        if !limiter.start(decision, call, Does::Take)?
+            && !limiter.spend_at_hand(decision, Does::Take)
+        {
+            limiter.finish(decision, Does::Take).await?;
         }
-        Ok(&self.decision)
+        Ok(decision)
     }
 
     /// Ends the call that was checked last, as [`RuleLimiter::complete`].

@@ -98,11 +98,19 @@ impl<C: Clock> RuleLimiter<C, Table> {
 
     #[inline]
     fn decide_now(&self, call: &Call<'_>, does: Does) -> Result<RuleDecision, CheckError> {
-        let mut decision = RuleDecision::pending(self.current.load(), self.clock.now());
-        if !self.start(&mut decision, call, does)? {
-            self.finish_in(&self.store, &mut decision, does)?;
+        // It is made where it is handed back, and not moved there.
+        let mut result = Ok(RuleDecision::pending(self.current.load(), self.clock.now()));
+        if let Ok(decision) = &mut result {
+            let decided = match self.start(decision, call, does) {
+                Ok(true) => Ok(()),
+                Ok(false) => self.finish_in(&self.store, decision, does),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = decided {
+                result = Err(error);
+            }
         }
-        Ok(decision)
+        result
     }
 }
 

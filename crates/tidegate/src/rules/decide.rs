@@ -149,19 +149,27 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         else {
             return Ok(false);
         };
+        // The line is on its way meanwhile.
+        let fetched = table.prefetch(planned.key);
         self.carrier.carry(table, rules, planned, now);
-        let decided = table.decide_one(now, &charge(rules, planned, does));
-        decision.outcome = Outcome::of_one(rules.limit(planned.limit), &decided);
+        let Charge { limit, operation, .. } = charge(rules, planned, does);
+        let decided = table.decide_fetched(now, limit, fetched, operation, |decided| decided);
+        let limit = rules.limit(planned.limit);
+        decision.outcome = Outcome::of_one(limit, &decided);
         decision.taken = u64::from(does.takes(decided.is_allowed()));
         decisions.push(decided);
-        let limit = decision.rules.limit(decision.plan.charges[0].limit);
-        let charges_refused = || decision.rules.rule(limit.rule()).charge_refused;
-        if !decision.is_allowed() && does == Does::Take && charges_refused() {
-            let answers = decision.answers_by_group();
-            let deadline = S::Deadline::default();
-            at_once(self.charge_refused(&deadline, &decision.rules, decision.at, answers));
+        if !decision.outcome.is_allowed() && does == Does::Take {
+            self.charge_refused_in(decision);
         }
         Ok(true)
+    }
+
+    /// Charges a call that was refused under its only limit, in memory.
+    #[inline(never)]
+    fn charge_refused_in(&self, decision: &RuleDecision) {
+        let answers = decision.answers_by_group();
+        let deadline = S::Deadline::default();
+        at_once(self.charge_refused(&deadline, &decision.rules, decision.at, answers));
     }
 
     /// Decides a call that [`start`](Self::start) did not.

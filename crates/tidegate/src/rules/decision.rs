@@ -33,7 +33,7 @@ pub struct RuleDecision {
     /// Which of the charges took something, a bit for each.
     pub(super) taken: u64,
     /// Who decided each of them; empty where all was decided by memory, at `at`.
-    pub(super) by: Vec<DecidedBy>,
+    pub(super) by: SmallVec<[DecidedBy; 1]>,
     /// The group of servers that the call's attributes say.
     pub(super) group: Option<u8>,
 }
@@ -105,7 +105,7 @@ impl RuleDecision {
             decisions: SmallVec::new(),
             outcome: Outcome::ALLOWED,
             taken: 0,
-            by: Vec::new(),
+            by: SmallVec::new(),
             group: None,
         }
     }
@@ -320,6 +320,11 @@ impl RuleDecision {
 }
 
 impl Outcome {
+    #[inline]
+    pub(super) fn is_allowed(&self) -> bool {
+        self.allowed
+    }
+
     /// Of no limits at all.
     const ALLOWED: Self =
         Self { allowed: true, soft: false, shadow_denied: false, binding: None, delay: Span::ZERO };

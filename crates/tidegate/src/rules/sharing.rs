@@ -68,6 +68,13 @@ impl Sharing {
         Terms { consistency, on_failure, group }
     }
 
+    /// Whether nodes may lease some of these limits.
+    #[cfg(feature = "redis")]
+    #[inline]
+    pub(super) fn may_lease(&self, rules: &CompiledRules) -> bool {
+        self.consistency == Consistency::Leased || rules.names_leased()
+    }
+
     /// The terms of one charge of a request whose attributes say this group.
     #[inline]
     pub(super) fn terms_of(
