@@ -1,5 +1,5 @@
 //! The body of a response that came through the layer: as the service made it, with places that are held
-//! until it ends, or a refusal.
+//! until it ends, or a refusal. And in what type that comes out.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,7 +10,73 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 /// Something that is given back when it is dropped.
-type Place = Box<dyn Send>;
+pub(crate) type Place = Box<dyn Send>;
+
+/// How the bodies of responses come out of the layer. There are two: [`Enclosed`] for all services, and `InAxum`
+/// for those whose bodies are axum's.
+pub trait Enclose<B>: sealed::Sealed {
+    /// What a body is then.
+    type Body;
+
+    #[doc(hidden)]
+    fn plain(body: B) -> Self::Body;
+    #[doc(hidden)]
+    fn held(body: B, place: Box<dyn Send>) -> Self::Body;
+    #[doc(hidden)]
+    fn refusal(bytes: Bytes) -> Self::Body;
+}
+
+/// Every body is a [`RateLimitBody`] around that of the service.
+#[derive(Clone, Copy, Debug)]
+pub enum Enclosed {}
+
+impl<B> Enclose<B> for Enclosed {
+    type Body = RateLimitBody<B>;
+
+    #[inline]
+    fn plain(body: B) -> RateLimitBody<B> {
+        RateLimitBody { kind: Kind::Plain { body } }
+    }
+
+    fn held(body: B, place: Place) -> RateLimitBody<B> {
+        RateLimitBody { kind: Kind::Held { body, place: Some(place) } }
+    }
+
+    fn refusal(bytes: Bytes) -> RateLimitBody<B> {
+        let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
+        RateLimitBody { kind: Kind::Refusal { bytes } }
+    }
+}
+
+/// The body stays what axum made, unless something is held until its end. axum puts every other type into a box.
+#[cfg(feature = "axum")]
+#[derive(Clone, Copy, Debug)]
+pub enum InAxum {}
+
+#[cfg(feature = "axum")]
+impl Enclose<axum::body::Body> for InAxum {
+    type Body = axum::body::Body;
+
+    #[inline]
+    fn plain(body: axum::body::Body) -> axum::body::Body {
+        body
+    }
+
+    fn held(body: axum::body::Body, place: Place) -> axum::body::Body {
+        axum::body::Body::new(Enclosed::held(body, place))
+    }
+
+    fn refusal(bytes: Bytes) -> axum::body::Body {
+        bytes.into()
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Enclosed {}
+    #[cfg(feature = "axum")]
+    impl Sealed for super::InAxum {}
+}
 
 pin_project! {
     /// The body of a response that came through the layer.
@@ -29,20 +95,6 @@ pin_project! {
         Plain { #[pin] body: B },
         Held { #[pin] body: B, place: Option<Place> },
         Refusal { bytes: Option<Bytes> },
-    }
-}
-
-impl<B> RateLimitBody<B> {
-    pub(crate) fn plain(body: B) -> Self {
-        Self { kind: Kind::Plain { body } }
-    }
-
-    pub(crate) fn held(body: B, place: Place) -> Self {
-        Self { kind: Kind::Held { body, place: Some(place) } }
-    }
-
-    pub(crate) fn refusal(bytes: Bytes) -> Self {
-        Self { kind: Kind::Refusal { bytes: Some(bytes).filter(|bytes| !bytes.is_empty()) } }
     }
 }
 

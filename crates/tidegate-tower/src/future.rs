@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -10,73 +11,80 @@ use bytes::Bytes;
 use http::Response;
 use pin_project_lite::pin_project;
 
-use crate::body::RateLimitBody;
+use crate::body::Enclose;
 use crate::decide::Decide;
-use crate::headers::HeaderSet;
 use crate::passage::Passage;
 
-/// What a service behind the layer answers.
-type Answer<B, E> = Result<Response<RateLimitBody<B>>, E>;
+/// A response with what comes out of the layer as its body, or the error of the service behind.
+type Answer<O, E> = Result<Response<O>, E>;
 
 pin_project! {
-    /// The response of a [`RateLimit`](crate::RateLimit).
-    pub struct ResponseFuture<F, D: Decide, B, E> {
+    /// The response of a [`RateLimit`](crate::RateLimit): of the future `F` of the service behind, with a body `O`,
+    /// as `W` has it.
+    pub struct ResponseFuture<F, D: Decide, O, E, W> {
         #[pin]
-        state: State<F, D, B, E>,
+        state: State<F, D, O, E>,
+        enclosed_by: PhantomData<fn() -> W>,
     }
 }
 
 pin_project! {
     #[project = StateProjection]
-    enum State<F, D: Decide, B, E> {
+    enum State<F, D: Decide, O, E> {
         // The request is with the service behind.
-        Calling { #[pin] future: F, passage: Option<Passage<D>>, headers: HeaderSet },
+        Calling { #[pin] future: F, passage: Option<Passage<D>> },
         Refused { response: Option<Response<Bytes>> },
         // It waits for its decision or for its turn first.
-        Later { future: Pin<Box<dyn Future<Output = Answer<B, E>> + Send>> },
+        Later { future: Pin<Box<dyn Future<Output = Answer<O, E>> + Send>> },
     }
 }
 
-impl<F, D: Decide, B, E> ResponseFuture<F, D, B, E> {
+impl<F, D: Decide, O, E, W> ResponseFuture<F, D, O, E, W> {
     #[inline]
-    pub(crate) fn calling(future: F, passage: Passage<D>, headers: HeaderSet) -> Self {
-        Self { state: State::Calling { future, passage: Some(passage), headers } }
+    pub(crate) fn calling(future: F, passage: Passage<D>) -> Self {
+        Self::of(State::Calling { future, passage: Some(passage) })
     }
 
     pub(crate) fn refused(response: Response<Bytes>) -> Self {
-        Self { state: State::Refused { response: Some(response) } }
+        Self::of(State::Refused { response: Some(response) })
     }
 
-    pub(crate) fn later(future: Pin<Box<dyn Future<Output = Answer<B, E>> + Send>>) -> Self {
-        Self { state: State::Later { future } }
+    pub(crate) fn later(future: Pin<Box<dyn Future<Output = Answer<O, E>> + Send>>) -> Self {
+        Self::of(State::Later { future })
+    }
+
+    #[inline]
+    fn of(state: State<F, D, O, E>) -> Self {
+        Self { state, enclosed_by: PhantomData }
     }
 }
 
-impl<F, D, B, E> Future for ResponseFuture<F, D, B, E>
+impl<F, D, B, E, W> Future for ResponseFuture<F, D, W::Body, E, W>
 where
     F: Future<Output = Result<Response<B>, E>>,
     D: Decide,
+    W: Enclose<B>,
 {
-    type Output = Answer<B, E>;
+    type Output = Answer<W::Body, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
-            StateProjection::Calling { future, passage, headers } => {
+            StateProjection::Calling { future, passage } => {
                 let response = ready!(future.poll(cx))?;
                 // It is there until the first answer; futures are not polled after that.
                 let passage = passage.take().unwrap_or_else(Passage::undecided);
-                Poll::Ready(Ok(passage.respond(response, *headers)))
+                Poll::Ready(Ok(passage.respond::<B, W>(response)))
             }
             StateProjection::Refused { response } => {
                 let response = response.take().unwrap_or_default();
-                Poll::Ready(Ok(response.map(RateLimitBody::refusal)))
+                Poll::Ready(Ok(response.map(W::refusal)))
             }
             StateProjection::Later { future } => future.as_mut().poll(cx),
         }
     }
 }
 
-impl<F, D: Decide, B, E> fmt::Debug for ResponseFuture<F, D, B, E> {
+impl<F, D: Decide, O, E, W> fmt::Debug for ResponseFuture<F, D, O, E, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.state {
             State::Calling { .. } => "ResponseFuture::Calling",

@@ -1,17 +1,14 @@
-//! Which headers tell clients where they stand, and how they are written: all values into one buffer,
-//! and each header a part of it.
+//! Which headers tell clients where they stand, and how they are written. How values are made is in `values`.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
 
-use bytes::BytesMut;
 use http::HeaderMap;
 use http::header::{self, CACHE_CONTROL, HeaderName, HeaderValue};
-use smallvec::SmallVec;
 
 use crate::standing::{Standing, Unit, secs_ceil};
 use crate::text::{put_integer, put_name, put_number};
+use crate::values::Values;
 
 /// Which of the headers about limits a response has.
 ///
@@ -44,21 +41,28 @@ static X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 static X_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
 static RETRY_AFTER: HeaderName = header::RETRY_AFTER;
 
-/// The most headers that one standing writes.
-const HEADERS_MAX: usize = 8;
-/// What is taken from the heap at once. It stays there as long as one of the responses does, so it is not
-/// more than some twenty of them need.
-const ROOM_BYTES: usize = 4 << 10;
+/// Those of every set and of a refusal, with a place for the type and the length that are added later.
+const REFUSAL_HEADERS_MAX: usize = 10;
 
 impl HeaderSet {
     /// Puts the headers of this set into `headers`, in the place of any that are there.
     pub fn write(self, standing: &Standing<'_>, headers: &mut HeaderMap) {
-        let mut values = Values::new();
-        self.add_to(&mut values, standing);
-        values.put_into(headers);
         if !standing.is_allowed() {
-            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            headers.reserve(REFUSAL_HEADERS_MAX);
         }
+        Told::of(self, standing).put_into(headers);
+        let Some(denial) = standing.denial() else { return };
+        if denial.retry_after.is_some() {
+            let secs = standing.retry_after_secs();
+            let value = secs.and_then(|secs| Values::with(|values| values.number(secs)));
+            if let Some(value) = value {
+                if self.has_x() {
+                    headers.insert(&X_RETRY_AFTER, value.clone());
+                }
+                headers.insert(&RETRY_AFTER, value);
+            }
+        }
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
 
     /// Adds the headers of this set to a response that may have some already, of a layer or a server
@@ -68,56 +72,29 @@ impl HeaderSet {
         if self == Self::None {
             return;
         }
-        // Few responses have more than a handful, and comparing those takes less than hashing two names.
-        if !headers.keys().any(|name| *name == RATELIMIT || *name == X_REMAINING) {
+        if !is_told(headers) {
             return self.write(standing, headers);
         }
-        let mut ours = HeaderMap::new();
-        self.write(standing, &mut ours);
-        for name in [&RATELIMIT_POLICY, &RATELIMIT] {
-            if let Some(value) = ours.remove(name) {
-                headers.append(name, value);
-            }
-        }
-        let left = |headers: &HeaderMap| -> Option<u64> {
-            headers.get(&X_REMAINING)?.to_str().ok()?.parse().ok()
-        };
-        let is_less = left(&ours).is_some_and(|ours| left(headers).is_none_or(|is| ours < is));
-        // A refusal from further in keeps its numbers: they are why it was refused.
-        if is_less && !headers.contains_key(&RETRY_AFTER) {
-            for name in [&X_LIMIT, &X_REMAINING, &X_RESET] {
-                if let Some(value) = ours.remove(name) {
-                    headers.insert(name, value);
-                }
-            }
-        }
+        Told::of(self, standing).add_to(headers);
     }
 
-    /// Appends the headers of this set for a call that passes, as lines of HTTP/1: for servers that make
-    /// their answers themselves.
+    /// Appends the headers of this set as lines of HTTP/1: for servers that make their answers themselves.
     #[inline]
     pub fn write_lines(self, standing: &Standing<'_>, out: &mut Vec<u8>) {
-        self.add_to(&mut Lines(out), standing);
-    }
-
-    #[inline]
-    fn add_to(self, sink: &mut impl Sink, standing: &Standing<'_>) {
         if self.has_ietf() && standing.has_policies() {
-            sink.add(&RATELIMIT_POLICY, |out| put_policies(out, standing));
-            sink.add(&RATELIMIT, |out| put_standing(out, standing));
+            put_line(out, &RATELIMIT_POLICY, |out| put_policies(out, standing));
+            put_line(out, &RATELIMIT, |out| put_standing(out, standing));
         }
-        if self.has_x() {
-            if let Some(binding) = standing.binding() {
-                sink.add(&X_LIMIT, |out| put_number(out, binding.limit));
-                sink.add(&X_REMAINING, |out| put_number(out, binding.remaining));
-                sink.add(&X_RESET, |out| put_number(out, secs_ceil(binding.reset_after)));
-            }
-            if let Some(secs) = standing.retry_after_secs() {
-                sink.add(&X_RETRY_AFTER, |out| put_number(out, secs));
-            }
+        if let Some(binding) = standing.binding().filter(|_| self.has_x()) {
+            put_line(out, &X_LIMIT, |out| put_number(out, binding.limit));
+            put_line(out, &X_REMAINING, |out| put_number(out, binding.remaining));
+            put_line(out, &X_RESET, |out| put_number(out, secs_ceil(binding.reset_after)));
         }
         if let Some(secs) = standing.retry_after_secs() {
-            sink.add(&RETRY_AFTER, |out| put_number(out, secs));
+            if self.has_x() {
+                put_line(out, &X_RETRY_AFTER, |out| put_number(out, secs));
+            }
+            put_line(out, &RETRY_AFTER, |out| put_number(out, secs));
         }
     }
 
@@ -170,7 +147,7 @@ impl fmt::Display for HeaderSetError {
 impl std::error::Error for HeaderSetError {}
 
 /// `"login";q=10;w=60, "downloads";q=3;qu="concurrent-requests"`.
-fn put_policies(out: &mut Vec<u8>, standing: &Standing<'_>) {
+pub(crate) fn put_policies(out: &mut Vec<u8>, standing: &Standing<'_>) {
     for (index, named) in standing.policies().enumerate() {
         put_separator(out, index);
         put_name(out, named);
@@ -209,72 +186,97 @@ fn put_separator(out: &mut Vec<u8>, index: usize) {
     }
 }
 
-/// What headers are put into, one after the other.
-trait Sink {
-    /// Adds a header, whose value `write` appends.
-    fn add(&mut self, name: &'static HeaderName, write: impl FnOnce(&mut Vec<u8>));
+/// Appends a line of HTTP/1, whose value `write` appends.
+#[inline]
+fn put_line(out: &mut Vec<u8>, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
+    out.extend_from_slice(name.as_str().as_bytes());
+    out.extend_from_slice(b": ");
+    write(out);
+    out.extend_from_slice(b"\r\n");
 }
 
-/// Lines of HTTP/1.
-struct Lines<'o>(&'o mut Vec<u8>);
-
-impl Sink for Lines<'_> {
-    #[inline]
-    fn add(&mut self, name: &'static HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
-        self.0.extend_from_slice(name.as_str().as_bytes());
-        self.0.extend_from_slice(b": ");
-        write(self.0);
-        self.0.extend_from_slice(b"\r\n");
-    }
+/// Whether a layer or a server further in has told something. Few responses have more than a handful of headers, and
+/// comparing those takes less than hashing two names.
+fn is_told(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| *name == RATELIMIT || *name == X_REMAINING)
 }
 
-thread_local! {
-    /// Where values are written, in memory that the next response uses again; and room for the values of
-    /// many responses, so that hardly any of them takes memory of its own.
-    static ROOM: RefCell<(Vec<u8>, BytesMut)> = RefCell::default();
+/// What a response tells of where its client stands, written when that was decided: it is smaller than the
+/// decision, which need not be kept for it.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    policies: Option<HeaderValue>,
+    standing: Option<HeaderValue>,
+    /// The limit, what it has left, and the seconds until it has everything back.
+    numbers: Option<[HeaderValue; 3]>,
 }
 
-/// Values end to end in one buffer.
-struct Values {
-    bytes: Vec<u8>,
-    room: BytesMut,
-    /// Names, and where their values end.
-    headers: SmallVec<[(&'static HeaderName, usize); HEADERS_MAX]>,
-}
+impl Told {
+    /// How many headers there are at most.
+    const HEADERS_MAX: usize = 5;
 
-impl Sink for Values {
-    fn add(&mut self, name: &'static HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
-        write(&mut self.bytes);
-        self.headers.push((name, self.bytes.len()));
-    }
-}
-
-impl Values {
-    fn new() -> Self {
-        let (bytes, room) = ROOM.take();
-        Self { bytes, room, headers: SmallVec::new() }
-    }
-
-    fn put_into(self, headers: &mut HeaderMap) {
-        let Self { mut bytes, mut room, headers: names } = self;
-        if room.capacity() < bytes.len() {
-            // Where no response has a part of it any more, it is the same room again.
-            room.reserve(ROOM_BYTES.max(bytes.len()));
+    pub(crate) fn of(set: HeaderSet, standing: &Standing<'_>) -> Self {
+        let has_policies = set.has_ietf() && standing.has_policies();
+        let binding = standing.binding().filter(|_| set.has_x());
+        if !has_policies && binding.is_none() {
+            return Self::default();
         }
-        room.extend_from_slice(&bytes);
-        let mut values = room.split().freeze();
-        bytes.clear();
-        ROOM.set((bytes, room));
-        // At once, while there is little to move; with a place for the length that servers add later.
-        headers.reserve(names.len() + 1);
-        let mut start = 0;
-        for (name, end) in names {
-            let value = values.split_to(end - start);
-            start = end;
-            // What is written here is printable ASCII, so there is always a value.
-            if let Ok(value) = HeaderValue::from_maybe_shared(value) {
-                headers.insert(name, value);
+        Values::with(|values| {
+            let numbers = binding.and_then(|binding| {
+                let limit = values.known_number(binding.limit);
+                let remaining = values.number(binding.remaining)?;
+                Some([limit, remaining, values.number(secs_ceil(binding.reset_after))?])
+            });
+            if !has_policies {
+                return Self { numbers, ..Self::default() };
             }
+            let policies = values.policies(standing);
+            Self { policies, standing: values.text(|out| put_standing(out, standing)), numbers }
+        })
+    }
+
+    /// Puts them into a map, in the place of any that are there.
+    pub(crate) fn put_into(self, headers: &mut HeaderMap) {
+        if self.policies.is_some() || self.numbers.is_some() {
+            // At once, while there is little to move; with a place for the length that servers add later.
+            headers.reserve(if self.policies.is_some() && self.numbers.is_some() {
+                Self::HEADERS_MAX + 1
+            } else {
+                Self::HEADERS_MAX - 1
+            });
+        }
+        if let Some(value) = self.policies {
+            headers.insert(&RATELIMIT_POLICY, value);
+        }
+        if let Some(value) = self.standing {
+            headers.insert(&RATELIMIT, value);
+        }
+        if let Some([limit, remaining, reset]) = self.numbers {
+            headers.insert(&X_LIMIT, limit);
+            headers.insert(&X_REMAINING, remaining);
+            headers.insert(&X_RESET, reset);
+        }
+    }
+
+    /// Adds them to those of a layer or a server further in, as [`HeaderSet::add`] says.
+    pub(crate) fn add_to(self, headers: &mut HeaderMap) {
+        if !is_told(headers) {
+            return self.put_into(headers);
+        }
+        for (name, value) in [(&RATELIMIT_POLICY, self.policies), (&RATELIMIT, self.standing)] {
+            if let Some(value) = value {
+                headers.append(name, value);
+            }
+        }
+        let Some([limit, remaining, reset]) = self.numbers else { return };
+        let number = |value: &HeaderValue| -> Option<u64> { value.to_str().ok()?.parse().ok() };
+        let theirs = headers.get(&X_REMAINING).and_then(number);
+        let is_less = number(&remaining).is_some_and(|ours| theirs.is_none_or(|is| ours < is));
+        // A refusal from further in keeps its numbers: they are why it was refused.
+        if is_less && !headers.contains_key(&RETRY_AFTER) {
+            headers.insert(&X_LIMIT, limit);
+            headers.insert(&X_REMAINING, remaining);
+            headers.insert(&X_RESET, reset);
         }
     }
 }

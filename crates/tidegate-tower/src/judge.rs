@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
-use tidegate::{Call, Clock as _, SystemClock};
+use tidegate::{Call, Clock as _, SystemClock, Timestamp};
 use tidegate_identity::{Attributes, RequestParts};
 
 use crate::decide::{Asked, Decide, Decided, Undecided};
@@ -30,7 +30,8 @@ pub(crate) enum Verdict<D: Decide> {
 /// The same, or what has to be waited for.
 pub(crate) enum First<D: Decide> {
     Known(Verdict<D>),
-    Ask(Asked),
+    /// Whoever is asked later has to know the tongue then.
+    Ask(Asked, Tongue),
 }
 
 thread_local! {
@@ -43,13 +44,13 @@ const DOUBTFUL: &str = "the request names more than one host or key, or one that
 impl<D: Decide> Settings<D> {
     /// Decides a request at once where that is possible.
     #[inline]
-    pub(crate) fn judge(&self, head: &Head<'_>, tongue: &Tongue) -> First<D> {
+    pub(crate) fn judge(&self, head: &Head<'_>) -> First<D> {
         let mut attributes = ATTRIBUTES.take();
         self.describe_to(head, &mut attributes);
         if self.refuse_doubtful && attributes.doubts().any() {
-            return First::Known(Verdict::Refuse(match tongue {
+            return First::Known(Verdict::Refuse(match Tongue::of(head.headers) {
                 Tongue::Http => refusal::doubtful(DOUBTFUL),
-                Tongue::Grpc(content_type) => grpc::doubtful(DOUBTFUL, content_type.clone()),
+                Tongue::Grpc(content_type) => grpc::doubtful(DOUBTFUL, content_type),
             }));
         }
         let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
@@ -57,21 +58,20 @@ impl<D: Decide> Settings<D> {
             let list = attributes.list();
             self.decider.decide_now(&Call::new(&self.domain, &list).with_cost(cost))
         };
-        match decided {
-            Some(decided) => {
-                ATTRIBUTES.replace(attributes);
-                First::Known(self.weigh(decided, tongue))
-            }
-            None => First::Ask(Asked { domain: Arc::clone(&self.domain), attributes, cost }),
-        }
+        let Some(decided) = decided else {
+            let asked = Asked { domain: Arc::clone(&self.domain), attributes, cost };
+            return First::Ask(asked, Tongue::of(head.headers));
+        };
+        ATTRIBUTES.replace(attributes);
+        First::Known(self.weigh(decided, || Tongue::of(head.headers)))
     }
 
-    /// What follows from a decision.
+    /// What follows from a decision. In what tongue a refusal is told is asked where there is one.
     #[inline]
     pub(crate) fn weigh(
         &self,
         decided: Result<D::Decided, Undecided>,
-        tongue: &Tongue,
+        tongue: impl FnOnce() -> Tongue,
     ) -> Verdict<D> {
         let decided = match decided {
             Ok(decided) => decided,
@@ -79,24 +79,25 @@ impl<D: Decide> Settings<D> {
                 return Verdict::Pass(Passage::undecided());
             }
             Err(why) => {
-                return Verdict::Refuse(match tongue {
+                return Verdict::Refuse(match tongue() {
                     Tongue::Http => refusal::undecided(why),
-                    Tongue::Grpc(content_type) => grpc::undecided(why, content_type.clone()),
+                    Tongue::Grpc(content_type) => grpc::undecided(why, content_type),
                 });
             }
         };
         if !decided.is_allowed() {
-            return Verdict::Refuse(self.refusal(&decided.standing(), tongue));
+            return Verdict::Refuse(self.refusal(&decided.standing(), tongue()));
         }
         let delay = decided.delay();
         if delay.is_zero() {
-            return Verdict::Pass(Passage::at_once(decided, &self.decider));
+            return Verdict::Pass(Passage::at_once(decided, &self.decider, self.headers));
         }
         if delay <= self.delay_max {
-            return Verdict::Wait(Passage::waiting(decided, &self.decider), delay);
+            let passage = Passage::waiting(decided, &self.decider, self.headers);
+            return Verdict::Wait(passage, delay);
         }
         let until_taken = delay.saturating_sub(self.delay_max);
-        let response = self.refusal(&decided.turned_away(until_taken), tongue);
+        let response = self.refusal(&decided.turned_away(until_taken), tongue());
         self.decider.withdrawn(decided);
         Verdict::Refuse(response)
     }
@@ -110,7 +111,9 @@ impl<D: Decide> Settings<D> {
                 }
                 let Head { method, uri, headers, .. } = *head;
                 let parts = RequestParts::of_http(peer, method, uri, headers);
-                identity.attributes(&parts, SystemClock.now(), attributes);
+                // Only tokens have times in them.
+                let now = if identity.reads_time() { SystemClock.now() } else { Timestamp::ZERO };
+                identity.attributes(&parts, now, attributes);
             }
             None => attributes.clear(),
         }
@@ -119,12 +122,10 @@ impl<D: Decide> Settings<D> {
         }
     }
 
-    fn refusal(&self, standing: &Standing<'_>, tongue: &Tongue) -> Response<Bytes> {
+    fn refusal(&self, standing: &Standing<'_>, tongue: Tongue) -> Response<Bytes> {
         match tongue {
             Tongue::Http => refusal(standing, self.headers),
-            Tongue::Grpc(content_type) => {
-                grpc::refusal(standing, self.headers, content_type.clone())
-            }
+            Tongue::Grpc(content_type) => grpc::refusal(standing, self.headers, content_type),
         }
     }
 }

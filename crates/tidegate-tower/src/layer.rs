@@ -1,6 +1,7 @@
 //! The layer and its settings.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use http::Extensions;
 use tidegate_identity::{Attributes, Identity, IdentityConfig};
 use tower_layer::Layer;
 
+use crate::body::Enclosed;
 use crate::decide::Decide;
 use crate::head::{self, Head};
 use crate::headers::HeaderSet;
@@ -28,8 +30,9 @@ use crate::service::RateLimit;
 /// # let _ = layer;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct RateLimitLayer<D> {
+pub struct RateLimitLayer<D, W = Enclosed> {
     pub(crate) settings: Arc<Settings<D>>,
+    enclosed_by: PhantomData<fn() -> W>,
 }
 
 /// What happens to a request that could not be decided.
@@ -94,9 +97,19 @@ impl<D: Decide> RateLimitLayer<D> {
             on_undecided: OnUndecided::default(),
             refuse_doubtful: false,
         };
-        Self { settings: Arc::new(settings) }
+        Self { settings: Arc::new(settings), enclosed_by: PhantomData }
     }
 
+    /// The same for services whose bodies are axum's, as those of its routers are. Responses come out with that
+    /// type again, which spares axum a box for each of them.
+    #[cfg(feature = "axum")]
+    #[must_use]
+    pub fn in_axum(self) -> RateLimitLayer<D, crate::body::InAxum> {
+        RateLimitLayer { settings: self.settings, enclosed_by: PhantomData }
+    }
+}
+
+impl<D: Decide, W> RateLimitLayer<D, W> {
     /// Whose rules apply; [`RateLimitLayer::DOMAIN_DEFAULT`] unless said.
     #[must_use]
     pub fn domain(self, domain: impl Into<Arc<str>>) -> Self {
@@ -179,17 +192,17 @@ impl<D: Decide> RateLimitLayer<D> {
     }
 }
 
-impl<S, D> Layer<S> for RateLimitLayer<D> {
-    type Service = RateLimit<S, D>;
+impl<S, D, W> Layer<S> for RateLimitLayer<D, W> {
+    type Service = RateLimit<S, D, W>;
 
-    fn layer(&self, inner: S) -> RateLimit<S, D> {
+    fn layer(&self, inner: S) -> RateLimit<S, D, W> {
         RateLimit::new(inner, Arc::clone(&self.settings))
     }
 }
 
-impl<D> Clone for RateLimitLayer<D> {
+impl<D, W> Clone for RateLimitLayer<D, W> {
     fn clone(&self) -> Self {
-        Self { settings: Arc::clone(&self.settings) }
+        Self { settings: Arc::clone(&self.settings), enclosed_by: PhantomData }
     }
 }
 
@@ -210,7 +223,7 @@ impl<D> Clone for Settings<D> {
     }
 }
 
-impl<D> fmt::Debug for RateLimitLayer<D> {
+impl<D, W> fmt::Debug for RateLimitLayer<D, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.settings.fmt(f)
     }

@@ -32,7 +32,7 @@
 //!
 //! | feature | what it brings |
 //! | --- | --- |
-//! | `axum` | the address of the peer as axum notes it, and the whole path inside nested routers |
+//! | `axum` | the address of the peer as axum notes it, the whole path inside nested routers, and `in_axum`, which leaves bodies as axum made them |
 //! | `tonic` | the address of the peer as tonic notes it |
 //! | `redis` | limiters whose limits nodes share |
 //!
@@ -49,7 +49,7 @@
 //! | [`standing`] | [`Standing`]: what is told, checked and made of decisions or by hand |
 //! | [`headers`] | [`HeaderSet`]: which headers there are, and how they are written |
 //! | [`refusal`](mod@refusal), [`grpc`] | the response to a call that is denied |
-//! | `text` | numbers and names as both write them |
+//! | `values`, `text` | values of headers in memory that is used again; numbers and names as all write them |
 #![forbid(unsafe_code)]
 
 mod awaited;
@@ -67,9 +67,12 @@ pub mod refusal;
 mod service;
 pub mod standing;
 mod text;
+mod values;
 
 pub use awaited::Awaited;
-pub use body::RateLimitBody;
+#[cfg(feature = "axum")]
+pub use body::InAxum;
+pub use body::{Enclose, Enclosed, RateLimitBody};
 pub use decide::{Decide, Decided, Undecided};
 pub use future::ResponseFuture;
 pub use head::{Head, Peer};

@@ -94,11 +94,7 @@ mod shared {
 
         #[inline]
         fn decide_now(&self, call: &Call<'_>) -> Option<Result<RuleDecision, Undecided>> {
-            match self.place() {
-                Place::Memory(_) => Some(at_once(self.check(call))?.map_err(Undecided::from)),
-                // Its future must not be dropped half-way: it may have taken something by then.
-                Place::Shared(_) => None,
-            }
+            Some(self.check_now(call)?.map_err(Undecided::from))
         }
 
         fn decide(self: Arc<Self>, asked: Asked) -> Deciding<RuleDecision> {

@@ -5,16 +5,23 @@ use std::sync::Arc;
 
 use http::Response;
 
-use crate::body::RateLimitBody;
+use crate::body::Enclose;
 use crate::decide::{Decide, Decided};
 use crate::grpc::http_status;
-use crate::headers::HeaderSet;
+use crate::headers::{HeaderSet, Told};
 
-/// Ends its call when it is dropped.
+/// What is left of a decision while its call is under way. For most calls that is what the client is told, and
+/// little enough to be moved about with the future.
 pub(crate) struct Passage<D: Decide> {
+    told: Told,
+    /// `None` where nobody cares how the call ends.
+    kept: Option<Box<Kept<D>>>,
+}
+
+/// A decision about a call whose end somebody has to be told. It ends the call when it is dropped.
+struct Kept<D: Decide> {
     decided: Option<D::Decided>,
-    /// Who has to be told; `None` where nobody cares how it ends, as with most calls.
-    by: Option<Arc<D>>,
+    by: Arc<D>,
     /// Whether nobody has begun to work on it.
     is_waiting: bool,
 }
@@ -22,53 +29,64 @@ pub(crate) struct Passage<D: Decide> {
 impl<D: Decide> Passage<D> {
     /// Of a call that passes at once.
     #[inline]
-    pub(crate) fn at_once(decided: D::Decided, by: &Arc<D>) -> Self {
-        let by = (decided.holds_places() || decided.counts_responses()).then(|| Arc::clone(by));
-        Self { decided: Some(decided), by, is_waiting: false }
+    pub(crate) fn at_once(decided: D::Decided, by: &Arc<D>, set: HeaderSet) -> Self {
+        let told = Told::of(set, &decided.standing());
+        let is_kept = decided.holds_places() || decided.counts_responses();
+        Self { told, kept: is_kept.then(|| Box::new(Kept::new(decided, by, false))) }
     }
 
     /// Of a call that waits for its turn.
-    pub(crate) fn waiting(decided: D::Decided, by: &Arc<D>) -> Self {
-        Self { decided: Some(decided), by: Some(Arc::clone(by)), is_waiting: true }
+    pub(crate) fn waiting(decided: D::Decided, by: &Arc<D>, set: HeaderSet) -> Self {
+        let told = Told::of(set, &decided.standing());
+        Self { told, kept: Some(Box::new(Kept::new(decided, by, true))) }
     }
 
     /// Of a call that passes without a decision.
     pub(crate) fn undecided() -> Self {
-        Self { decided: None, by: None, is_waiting: false }
+        Self { told: Told::default(), kept: None }
     }
 
     /// Its turn has come.
     pub(crate) fn begin(&mut self) {
-        self.is_waiting = false;
+        if let Some(kept) = &mut self.kept {
+            kept.is_waiting = false;
+        }
     }
 
     /// The response, with headers that tell the client where it stands.
-    pub(crate) fn respond<B>(
-        mut self,
-        mut response: Response<B>,
-        set: HeaderSet,
-    ) -> Response<RateLimitBody<B>> {
-        let Some(decided) = &mut self.decided else { return response.map(RateLimitBody::plain) };
-        set.add(&decided.standing(), response.headers_mut());
-        let Some(by) = &self.by else { return response.map(RateLimitBody::plain) };
-        if decided.counts_responses() {
-            by.responded(decided, http_status(&response));
-        }
-        if decided.holds_places() {
-            response.map(|body| RateLimitBody::held(body, Box::new(self)))
+    pub(crate) fn respond<B, W: Enclose<B>>(self, mut response: Response<B>) -> Response<W::Body> {
+        self.told.add_to(response.headers_mut());
+        let Some(mut kept) = self.kept else { return response.map(W::plain) };
+        if kept.responded(&response) {
+            response.map(|body| W::held(body, kept))
         } else {
-            response.map(RateLimitBody::plain)
+            response.map(W::plain)
         }
     }
 }
 
-impl<D: Decide> Drop for Passage<D> {
+impl<D: Decide> Kept<D> {
+    fn new(decided: D::Decided, by: &Arc<D>, is_waiting: bool) -> Self {
+        Self { decided: Some(decided), by: Arc::clone(by), is_waiting }
+    }
+
+    /// The response is there. Says whether something is held until its end.
+    fn responded<B>(&mut self, response: &Response<B>) -> bool {
+        let Some(decided) = &mut self.decided else { return false };
+        if decided.counts_responses() {
+            self.by.responded(decided, http_status(response));
+        }
+        decided.holds_places()
+    }
+}
+
+impl<D: Decide> Drop for Kept<D> {
     fn drop(&mut self) {
-        let (Some(by), Some(decided)) = (self.by.take(), self.decided.take()) else { return };
+        let Some(decided) = self.decided.take() else { return };
         if self.is_waiting {
-            by.withdrawn(decided);
+            self.by.withdrawn(decided);
         } else {
-            by.ended(decided);
+            self.by.ended(decided);
         }
     }
 }

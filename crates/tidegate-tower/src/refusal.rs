@@ -64,10 +64,16 @@ fn problem(status: StatusCode, detail: &str, more: &str) -> Response<Bytes> {
 /// `quota-exceeded`, and beside them `error`, `message`, `reason` and `retry_after_ms`. It is ASCII in
 /// one line, so a proxy can hand it on in a header.
 pub fn body(standing: &Standing<'_>) -> Bytes {
+    let mut out = Vec::with_capacity(BODY_BYTES);
+    put_body(standing, &mut out);
+    Bytes::from(out)
+}
+
+/// Appends the same body, for servers that make their answers in memory of their own.
+pub fn put_body(standing: &Standing<'_>, out: &mut Vec<u8>) {
     let none = Denial { reason: Reason::OverLimit, retry_after: None };
     let denial = standing.denial().unwrap_or(&none);
     let words = Words::of(denial.reason);
-    let mut out = Vec::with_capacity(BODY_BYTES);
     out.extend_from_slice(
         br#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,"detail":""#,
     );
@@ -78,14 +84,14 @@ pub fn body(standing: &Standing<'_>) -> Bytes {
         if index > 0 {
             out.push(b',');
         }
-        put_name(&mut out, named);
+        put_name(out, named);
     }
     out.extend_from_slice(br#"],"error":"rate_limit_exceeded","message":""#);
     out.extend_from_slice(words.message.as_bytes());
     match standing.retry_after_secs() {
         Some(secs) => {
             out.extend_from_slice(b" Try again after ");
-            put_number(&mut out, secs);
+            put_number(out, secs);
             out.extend_from_slice(if secs == 1 { b" second." } else { b" seconds." });
         }
         None => out.extend_from_slice(words.without_wait.as_bytes()),
@@ -94,11 +100,10 @@ pub fn body(standing: &Standing<'_>) -> Bytes {
     out.extend_from_slice(denial.reason.as_str().as_bytes());
     out.extend_from_slice(br#"","retry_after_ms":"#);
     match denial.retry_after {
-        Some(wait) => put_number(&mut out, Span::from(wait).as_millis_ceil()),
+        Some(wait) => put_number(out, Span::from(wait).as_millis_ceil()),
         None => out.extend_from_slice(b"null"),
     }
     out.push(b'}');
-    Bytes::from(out)
 }
 
 /// What a person is told, by the reason.

@@ -1,5 +1,6 @@
 //! The service that asks before it hands a request on.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -7,7 +8,7 @@ use http::{Request, Response};
 use tower_service::Service;
 
 use crate::awaited::Awaited;
-use crate::body::RateLimitBody;
+use crate::body::{Enclose, Enclosed};
 use crate::decide::{Asked, Decide, Decided as _};
 use crate::future::ResponseFuture;
 use crate::head::{Head, Tongue};
@@ -17,14 +18,15 @@ use crate::passage::Passage;
 
 /// A service behind a [`RateLimitLayer`](crate::RateLimitLayer).
 #[derive(Debug)]
-pub struct RateLimit<S, D> {
+pub struct RateLimit<S, D, W = Enclosed> {
     inner: S,
     settings: Arc<Settings<D>>,
+    enclosed_by: PhantomData<fn() -> W>,
 }
 
-impl<S, D> RateLimit<S, D> {
+impl<S, D, W> RateLimit<S, D, W> {
     pub(crate) fn new(inner: S, settings: Arc<Settings<D>>) -> Self {
-        Self { inner, settings }
+        Self { inner, settings, enclosed_by: PhantomData }
     }
 
     /// The service behind.
@@ -33,42 +35,40 @@ impl<S, D> RateLimit<S, D> {
     }
 }
 
-impl<S: Clone, D> Clone for RateLimit<S, D> {
+impl<S: Clone, D, W> Clone for RateLimit<S, D, W> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), settings: Arc::clone(&self.settings) }
+        Self::new(self.inner.clone(), Arc::clone(&self.settings))
     }
 }
 
-impl<S, D, A, B> Service<Request<A>> for RateLimit<S, D>
+impl<S, D, A, B, W> Service<Request<A>> for RateLimit<S, D, W>
 where
     S: Service<Request<A>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
     D: Decide,
     A: Send + 'static,
     B: 'static,
+    W: Enclose<B> + 'static,
 {
-    type Response = Response<RateLimitBody<B>>;
+    type Response = Response<W::Body>;
     type Error = S::Error;
-    type Future = ResponseFuture<S::Future, D, B, S::Error>;
+    type Future = ResponseFuture<S::Future, D, W::Body, S::Error, W>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let settings = &self.settings;
-        let tongue = Tongue::of(request.headers());
-        match settings.judge(&Head::of(&request), &tongue) {
+        match self.settings.judge(&Head::of(&request)) {
             First::Known(Verdict::Pass(passage)) => {
-                let headers = settings.headers;
-                ResponseFuture::calling(self.inner.call(request), passage, headers)
+                ResponseFuture::calling(self.inner.call(request), passage)
             }
             First::Known(Verdict::Refuse(response)) => ResponseFuture::refused(response),
             First::Known(Verdict::Wait(passage, delay)) => {
                 let waiting = self.take_ready().wait(request, passage, delay);
                 ResponseFuture::later(Box::pin(waiting))
             }
-            First::Ask(asked) => {
+            First::Ask(asked, tongue) => {
                 let asking = self.take_ready().ask(request, asked, tongue);
                 ResponseFuture::later(Box::pin(asking))
             }
@@ -76,7 +76,7 @@ where
     }
 }
 
-impl<S: Clone, D> RateLimit<S, D> {
+impl<S: Clone, D, W> RateLimit<S, D, W> {
     /// The service that was found to be ready goes with the request; a fresh one stays.
     fn take_ready(&mut self) -> Self {
         let fresh = self.clone();
@@ -84,15 +84,16 @@ impl<S: Clone, D> RateLimit<S, D> {
     }
 }
 
-impl<S, D: Decide> RateLimit<S, D> {
+impl<S, D: Decide, W> RateLimit<S, D, W> {
     async fn ask<A, B>(
         self,
         request: Request<A>,
         asked: Asked,
         tongue: Tongue,
-    ) -> Result<Response<RateLimitBody<B>>, S::Error>
+    ) -> Result<Response<W::Body>, S::Error>
     where
         S: Service<Request<A>, Response = Response<B>>,
+        W: Enclose<B>,
     {
         let decider = Arc::clone(&self.settings.decider);
         let deciding = Arc::clone(&decider).decide(asked);
@@ -105,10 +106,10 @@ impl<S, D: Decide> RateLimit<S, D> {
             }
         });
         let decided = decided.await;
-        match self.settings.weigh(decided, &tongue) {
+        match self.settings.weigh(decided, || tongue) {
             Verdict::Pass(passage) => self.pass(request, passage).await,
             Verdict::Wait(passage, delay) => self.wait(request, passage, delay).await,
-            Verdict::Refuse(response) => Ok(response.map(RateLimitBody::refusal)),
+            Verdict::Refuse(response) => Ok(response.map(W::refusal)),
         }
     }
 
@@ -117,9 +118,10 @@ impl<S, D: Decide> RateLimit<S, D> {
         request: Request<A>,
         mut passage: Passage<D>,
         delay: std::time::Duration,
-    ) -> Result<Response<RateLimitBody<B>>, S::Error>
+    ) -> Result<Response<W::Body>, S::Error>
     where
         S: Service<Request<A>, Response = Response<B>>,
+        W: Enclose<B>,
     {
         tokio::time::sleep(delay).await;
         passage.begin();
@@ -130,11 +132,12 @@ impl<S, D: Decide> RateLimit<S, D> {
         mut self,
         request: Request<A>,
         passage: Passage<D>,
-    ) -> Result<Response<RateLimitBody<B>>, S::Error>
+    ) -> Result<Response<W::Body>, S::Error>
     where
         S: Service<Request<A>, Response = Response<B>>,
+        W: Enclose<B>,
     {
         let response = self.inner.call(request).await?;
-        Ok(passage.respond(response, self.settings.headers))
+        Ok(passage.respond::<B, W>(response))
     }
 }

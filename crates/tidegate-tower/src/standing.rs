@@ -21,11 +21,11 @@ pub struct Standing<'a> {
 /// One limit, as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy<'a> {
-    name: &'a str,
-    quota: u64,
-    unit: Unit,
+    pub(crate) name: &'a str,
+    pub(crate) quota: u64,
+    pub(crate) unit: Unit,
     /// In whole seconds; 0 is none that can be told.
-    window_secs: u64,
+    pub(crate) window_secs: u64,
     remaining: u64,
     until: Option<Duration>,
     violated: bool,
@@ -146,6 +146,14 @@ impl<'a> Standing<'a> {
                 before.iter().filter(|other| is_written_alike(other.name, policy.name)).count(),
             )
         })
+    }
+
+    /// The policy, where there is one and no more.
+    pub(crate) fn only_policy(&self) -> Option<&Policy<'a>> {
+        match &self.policies[..] {
+            [only] => Some(only),
+            _ => None,
+        }
     }
 
     pub(crate) fn has_policies(&self) -> bool {

@@ -37,6 +37,12 @@ fn is_free(limiter: &RuleLimiter<ManualClock>) -> bool {
 
 /// An app whose `/stream` sends what comes over a channel.
 fn streaming(limiter: &Arc<RuleLimiter<ManualClock>>) -> (Router, mpsc::Sender<Bytes>) {
+    let (app, sender) = streaming_alone();
+    (app.layer(RateLimitLayer::sharing(Arc::clone(limiter))), sender)
+}
+
+/// The same without a limit.
+fn streaming_alone() -> (Router, mpsc::Sender<Bytes>) {
     let (sender, receiver) = mpsc::channel::<Bytes>(1);
     let receiver = Arc::new(Mutex::new(Some(receiver)));
     let handler = async move || {
@@ -48,7 +54,7 @@ fn streaming(limiter: &Arc<RuleLimiter<ManualClock>>) -> (Router, mpsc::Sender<B
         Body::from_stream(frames)
     };
     let app = Router::new().route("/stream", get(handler)).route("/", get(async || "hello"));
-    (app.layer(RateLimitLayer::sharing(Arc::clone(limiter))), sender)
+    (app, sender)
 }
 
 #[tokio::test]
@@ -70,6 +76,27 @@ async fn a_place_is_held_until_the_body_ends() {
     until("the place is given back", || is_free(&limiter)).await;
     assert_eq!(other.get("/").await.status, 200);
     until("the place is given back", || is_free(&limiter)).await;
+}
+
+#[tokio::test]
+async fn a_place_is_held_until_a_body_of_axums_ends() {
+    let limiter = Arc::new(limiter(ONE_AT_ONCE).0);
+    let (app, sender) = streaming_alone();
+    let layer = RateLimitLayer::sharing(Arc::clone(&limiter)).in_axum();
+    let address = serve(app.layer(layer)).await;
+    let (mut client, mut other) = (Client::connect(address).await, Client::connect(address).await);
+    let mut response = client.send(request("GET", "/stream", "")).await;
+    sender.send(Bytes::from_static(b"first")).await.unwrap();
+    let frame = response.body_mut().frame().await.unwrap().unwrap();
+    assert_eq!(frame.into_data().unwrap(), "first");
+    assert!(!is_free(&limiter));
+    let refused = other.get("/").await;
+    assert_eq!(refused.status, 429);
+    assert!(refused.body.contains("rate_limit_exceeded"), "{}", refused.body);
+    drop(sender);
+    assert!(response.body_mut().frame().await.is_none());
+    until("the place is given back", || is_free(&limiter)).await;
+    assert_eq!(other.get("/").await.body, "hello");
 }
 
 #[tokio::test]

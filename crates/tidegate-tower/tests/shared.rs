@@ -22,6 +22,7 @@ rules:
   - { name: all, match: { path: / }, limit: 4/hour, on_store_failure: deny }
   - { name: logins, match: { path: /login }, limit: 1/hour, count: on-response, statuses: [401] }
   - { name: places, match: { path: /place }, limit: 1 at once }
+  - { name: leased, match: { path: /leased }, limit: 400/day, consistency: leased }
 ";
 
 /// A running server. It ends with this value.
@@ -70,6 +71,7 @@ async fn app(limiter: Arc<RuleLimiter<SystemClock, Place>>) -> Client {
     let app = Router::new()
         .route("/", get(async || "hello"))
         .route("/place", get(async || "held"))
+        .route("/leased", get(async || "quick"))
         .route(
             "/login",
             post(
@@ -93,6 +95,29 @@ async fn apps_on_one_store_share_a_limit() {
     }
     assert_eq!(one.get("/").await.status, 429);
     assert_eq!(other.get("/").await.status, 429);
+}
+
+#[tokio::test]
+async fn what_is_leased_pays_for_requests_and_is_never_more_than_the_limit() {
+    let server = Server::start("leased");
+    let limiter = server.node().await;
+    let mut client = app(Arc::clone(&limiter)).await;
+    let (mut passed, mut refused) = (0, 0);
+    // It is leased once it is asked for often.
+    for _ in 0..50 {
+        let attributes = [("path", "/leased").into()];
+        let decision = limiter.check(&Call::new("default", &attributes)).await.unwrap();
+        passed += u32::from(decision.is_allowed());
+    }
+    while refused < 10 {
+        let status = client.get("/leased").await.status;
+        assert!(status == 200 || status == 429, "{status}");
+        passed += u32::from(status == 200);
+        refused += u32::from(status == 429);
+    }
+    assert!((350..=401).contains(&passed), "{passed} of 400, and what came back in the meantime");
+    let Place::Shared(shared) = limiter.place() else { unreachable!() };
+    assert!(shared.stats().groups[0].leases.spent > 0, "{:?}", shared.stats());
 }
 
 #[tokio::test]

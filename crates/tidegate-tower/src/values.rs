@@ -1,0 +1,158 @@
+//! The values of headers, in memory that is used again: what changes with every response goes into one buffer that
+//! many of them share, and what stays the same is written once for each thread. Which headers there are is not
+//! known here.
+
+use std::cell::RefCell;
+
+use bytes::{Bytes, BytesMut};
+use http::header::HeaderValue;
+
+use crate::headers::put_policies;
+use crate::standing::{Policy, Standing, Unit};
+use crate::text::put_number;
+
+/// What is taken from the heap at once. It stays there as long as one of the responses does, so it is not
+/// more than some forty of them need.
+const ROOM_BYTES: usize = 4 << 10;
+/// How many policies and how many limits a thread remembers the text of.
+const KNOWN: usize = 16;
+
+/// The numbers below 100, which most times to wait are.
+const SMALL: &str = "00010203040506070809101112131415161718192021222324252627282930313233343536373839\
+    40414243444546474849505152535455565758596061626364656667686970717273747576777879\
+    8081828384858687888990919293949596979899";
+
+thread_local! {
+    static ROOM: RefCell<Values> = RefCell::default();
+}
+
+/// Where values are made; a thread has one.
+#[derive(Default)]
+pub(crate) struct Values {
+    /// Where a value is written.
+    scratch: Vec<u8>,
+    /// Room for the values of many responses, so that hardly any of them takes memory of its own.
+    room: BytesMut,
+    /// What was told last of policies and limits, by a part of what they are.
+    policies: [Option<KnownPolicy>; KNOWN],
+    numbers: [Option<(u64, HeaderValue)>; KNOWN],
+}
+
+/// What a policy is, and how that is written.
+struct KnownPolicy {
+    name: Box<str>,
+    quota: u64,
+    unit: Unit,
+    window_secs: u64,
+    value: HeaderValue,
+}
+
+impl KnownPolicy {
+    fn is(&self, policy: &Policy<'_>) -> bool {
+        self.quota == policy.quota
+            && self.window_secs == policy.window_secs
+            && self.unit == policy.unit
+            && *self.name == *policy.name
+    }
+}
+
+impl Values {
+    /// Makes some values in the place that this thread has for it.
+    pub(crate) fn with<T>(make: impl FnOnce(&mut Self) -> T) -> T {
+        ROOM.with_borrow_mut(make)
+    }
+
+    /// What `write` appends. It has to be ASCII that can be printed; else there is no value.
+    #[inline]
+    pub(crate) fn text(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Option<HeaderValue> {
+        let Self { scratch, room, .. } = self;
+        scratch.clear();
+        write(scratch);
+        if room.capacity() < scratch.len() {
+            // Where no response has a part of it any more, it is the same room again.
+            room.reserve(ROOM_BYTES.max(scratch.len()));
+        }
+        room.extend_from_slice(scratch);
+        HeaderValue::from_maybe_shared(room.split().freeze()).ok()
+    }
+
+    /// A number that is another for most responses.
+    #[inline]
+    pub(crate) fn number(&mut self, number: u64) -> Option<HeaderValue> {
+        match number {
+            0..100 => {
+                let (start, digits) = (2 * number as usize, 1 + usize::from(number >= 10));
+                let text = &SMALL[start + 2 - digits..start + 2];
+                Some(HeaderValue::from_static(text))
+            }
+            _ => self.text(|out| put_number(out, number)),
+        }
+    }
+
+    /// A number that is the same for most responses.
+    #[inline]
+    pub(crate) fn known_number(&mut self, number: u64) -> HeaderValue {
+        let known = &mut self.numbers[number as usize % KNOWN];
+        match known {
+            Some((is, value)) if *is == number => value.clone(),
+            _ => known.insert((number, HeaderValue::from(number))).1.clone(),
+        }
+    }
+
+    /// What the policies are. There is one nearly always, and it is the same for all who meet its rule.
+    #[inline]
+    pub(crate) fn policies(&mut self, standing: &Standing<'_>) -> Option<HeaderValue> {
+        let Some(policy) = standing.only_policy() else {
+            return self.text(|out| put_policies(out, standing));
+        };
+        let Policy { name, quota, unit, window_secs, .. } = *policy;
+        let place = (quota ^ window_secs) as usize ^ name.len();
+        let known = &self.policies[place % KNOWN];
+        if let Some(known) = known.as_ref().filter(|known| known.is(policy)) {
+            return Some(known.value.clone());
+        }
+        // Not a part of the room, which it would keep from being used again.
+        let mut text = Vec::new();
+        put_policies(&mut text, standing);
+        let value = HeaderValue::from_maybe_shared(Bytes::from(text)).ok()?;
+        let known =
+            KnownPolicy { name: name.into(), quota, unit, window_secs, value: value.clone() };
+        self.policies[place % KNOWN] = Some(known);
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_in_full() {
+        for number in (0..1_000).chain([u64::MAX]) {
+            let text = number.to_string();
+            assert_eq!(Values::with(|values| values.number(number)).unwrap(), text);
+            assert_eq!(Values::with(|values| values.known_number(number)), text);
+            assert_eq!(Values::with(|values| values.known_number(number)), text, "again");
+        }
+    }
+
+    #[test]
+    fn policies_that_share_a_place_are_told_apart() {
+        let written = |name: &str, quota: u64, window_secs: u64| {
+            let window = Duration::from_secs(window_secs);
+            let standing = Standing::allowed().with(Policy::new(name, quota, 0).per(window));
+            let value = Values::with(|values| values.policies(&standing)).unwrap();
+            assert_eq!(value, format!("\"{name}\";q={quota};w={window_secs}"));
+        };
+        for _ in 0..2 {
+            for quota in [1, 17, 33] {
+                for window_secs in [1, 17, 33] {
+                    written("a", quota, window_secs);
+                    written("b", quota, window_secs);
+                }
+            }
+        }
+    }
+}
