@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::HeaderValue;
 use http::{HeaderMap, Response};
 use tidegate::{Call, CheckError};
@@ -109,15 +108,15 @@ impl Limits {
         response.map(ResponseBody::full)
     }
 
-    /// The same answer to a request that is denied, as HTTP/1 has it: appends its headers, all but the length of
-    /// the body and the date, and returns the body.
-    pub(crate) fn put_refusal(&self, answer: &Answer, out: &mut Vec<u8>) -> Bytes {
+    /// The same answer to a request that is denied, as HTTP/1 has it: appends its headers to `out`, all but the
+    /// length of the body and the date, and its body to `body`.
+    pub(crate) fn put_refusal(&self, answer: &Answer, out: &mut Vec<u8>, body: &mut Vec<u8>) {
         let standing = answer.standing();
         self.headers.write_lines(&standing, out);
         out.extend_from_slice(
             b"cache-control: no-store\r\ncontent-type: application/problem+json\r\n",
         );
-        refusal::body(&standing)
+        refusal::put_body(&standing, body);
     }
 
     /// Appends what the client is told of its standing, as lines of HTTP/1. It is for a head that says nothing of

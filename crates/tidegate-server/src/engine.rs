@@ -162,9 +162,9 @@ impl Engine {
         Ok(answer)
     }
 
-    /// The same where memory decides, at an instant that was just read, for who answers call after call:
-    /// there is no future, and `then` is handed the answer where it stands. `None` where a store has to be
-    /// asked; nothing has happened then.
+    /// The same where memory decides, or what this node has leased, at an instant that was just read, for who
+    /// answers call after call: there is no future, and `then` is handed the answer where it stands. `None`
+    /// where a store may have to be asked; nothing has happened then.
     #[inline]
     pub(crate) fn check_within_at_once<T>(
         &self,
@@ -181,7 +181,7 @@ impl Engine {
             self.count(call, &answer, over);
             return Some(then(Ok(&answer)));
         }
-        self.limiter.check_in_memory(call, now, |decided| {
+        self.limiter.check_at_once(call, now, |decided| {
             let answer = match decided {
                 Ok(decision) => Ok(Answer::decided(decision, ruling.is_some())),
                 Err(error) => self.unable(error, ruling.is_some(), over),
@@ -191,6 +191,7 @@ impl Engine {
                 Err(error) => return then(Err(error)),
             };
             if let Some(decision) = answer.turn_away_beyond(delay_max) {
+                // Only memory holds anybody back here: no lease is of a limit that does.
                 at_once(self.limiter.refund_in(decision));
             }
             self.count(call, &answer, over);

@@ -120,6 +120,8 @@ struct Room {
     request: Vec<u8>,
     /// What it answers.
     reply: Reply,
+    /// The body of an answer of the gateway's own.
+    body: Vec<u8>,
 }
 
 /// What became of a request.
@@ -268,22 +270,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
         mut entry: Option<Entry>,
     ) -> Option<()> {
         let limits = &self.gateway.limits;
-        let out = &mut self.wire.output;
+        let (out, body) = (&mut self.wire.output, &mut self.room.body);
+        body.clear();
         let grpc_type = grpc::content_type(request.headers());
-        let (status, body) = match (refused, grpc_type) {
+        let status = match (refused, grpc_type) {
             (Refused::Denied(answer), None) => {
                 out.extend_from_slice(b"HTTP/1.1 429 Too Many Requests\r\n");
-                (StatusCode::TOO_MANY_REQUESTS, limits.put_refusal(&answer, out))
+                limits.put_refusal(&answer, out, body);
+                StatusCode::TOO_MANY_REQUESTS
             }
             (refused, grpc_type) => {
-                let (parts, body) = limits.response(refused, grpc_type.cloned()).into_parts();
+                let (parts, whole) = limits.response(refused, grpc_type.cloned()).into_parts();
                 let reason = parts.status.canonical_reason().unwrap_or_default();
                 head::put_status(out, parts.status, reason.as_bytes());
                 head::put_headers(out, &parts.headers);
-                (parts.status, body.whole())
+                body.extend_from_slice(&whole.whole());
+                parts.status
             }
         };
-        let sent: &[u8] = if request.method() == Method::HEAD { &[] } else { &body[..] };
+        let sent = if request.method() == Method::HEAD { &[][..] } else { &body[..] };
         if let Some(entry) = &mut entry {
             entry.answered(status);
             entry.sent(sent.len() as u64);

@@ -38,8 +38,8 @@ pub(super) async fn answer<T: From<Answered>>(
     decided(connection, (&call, Protocol::Http), allowed, plain).await
 }
 
-/// The same where memory decides, at an instant that was just read. `None` where a store has to be asked;
-/// nothing has happened then.
+/// The same where memory decides, or what this node has leased, at an instant that was just read. `None` where a
+/// store may have to be asked; nothing has happened then.
 #[inline]
 pub(super) fn answer_at_once<T: From<Answered>>(
     connection: &Connection,
