@@ -25,13 +25,15 @@ use std::path::Path;
 
 use self::served::Around;
 use crate::parts;
-use crate::targets::Figure;
+use crate::targets::{Figure, Target};
 use crate::wire::load::{self, Driver};
 use crate::wire::scenario::Scenario;
 use crate::wire::server::Cores;
 use crate::wire::{Effort, entrant};
 
 const OURS: &str = "tidegate layer";
+/// With the headers that `tower_governor` sends, and one more.
+const ALIKE: &str = "tidegate layer, X-RateLimit headers alone";
 const NONE: &str = "no layer";
 const EMPTY: &str = "a layer that does nothing";
 const GOVERNOR: &str = "tower_governor";
@@ -91,13 +93,23 @@ fn middleware(
     let start = |name: &'static str, around| served::start(around, name, cores.server);
     let (ours, none) = (start(OURS, Around::Tidegate)?, start(NONE, Around::Nothing)?);
     let (empty, governor) = (start(EMPTY, Around::Empty)?, start(GOVERNOR, Around::Governor)?);
+    let alike = start(ALIKE, Around::TidegateFewHeaders)?;
     let entrants = vec![
         entrant(OURS, &ours, &["http"], None),
         entrant(NONE, &none, &["http"], Some(0.93)),
         entrant(EMPTY, &empty, &["http"], None),
-        entrant(GOVERNOR, &governor, &["http"], Some(1.0)),
+        entrant(GOVERNOR, &governor, &["http"], None),
+        entrant(ALIKE, &alike, &["http"], None),
     ];
     let driver = Driver { tidegate: tidegate.to_owned(), core: cores.load, keys: load::KEYS };
     let tried = Scenario::closed("an axum app", 16, 1, entrants).run(&driver, effort)?;
-    Ok((tried.throughput(), tried.idle_servers()))
+    let mut figures = tried.throughput();
+    figures.push(Figure {
+        figure: format!("an axum app: {ALIKE}, to {GOVERNOR}"),
+        value: tried.best_rate_of(ALIKE) / tried.best_rate_of(GOVERNOR),
+        unit: "times the requests",
+        peer: Some(GOVERNOR),
+        target: Some(Target::AtLeast(1.0)),
+    });
+    Ok((figures, tried.idle_servers()))
 }

@@ -9,6 +9,7 @@
 //! | `workloads` | which keys, in which order, from how many threads |
 //! | `contenders` | the limiters behind one seam, and the check that they count |
 //! | `harness` | interleaved rounds and their times |
+//! | `anatomy` | where the time of a hot decision goes |
 //! | `footprint` | bytes per key by resident memory, a fresh process for each |
 //! | `targets` | the figures to reach |
 //! | `report` | tables and JSON |
@@ -22,6 +23,7 @@
 //! Instruction counts, which do not depend on the machine, are in `tidegate-instructions`.
 
 mod allocations;
+mod anatomy;
 mod contenders;
 mod edges;
 mod footprint;
@@ -47,7 +49,8 @@ it in one run.
 
 Usage: tidegate-bench memory|rules|wire|shared|edges [--quick] [--json FILE]
 
-  memory       decisions and bytes per key, with governor, throttlecrab and limitador beside ours
+  memory       decisions and bytes per key, with governor, throttlecrab and limitador beside ours;
+               and where the time of a decision on a hot key goes
   rules        matching among 10 to 100,000 rules, deciding by rules, reloading
   wire         HTTP, gRPC and RESP, with bare servers, Redis and throttlecrab-server beside ours;
                takes --tidegate PROGRAM and --throttlecrab PROGRAM, which `cargo xtask` builds;
@@ -273,12 +276,15 @@ fn memory(options: &Options) -> Result<(), Box<dyn Error>> {
         notes.extend(note);
         timings.extend(harness::run(&stage, &able)?);
     }
+    let parts = anatomy::run()?;
     if options.quick {
         notes.push("a quick run: few rounds, and no 10 M keys".to_owned());
     }
     report::print_timings(&timings, &notes);
+    report::print_anatomy(&parts);
     report::print_footprints(&footprints);
-    let figures = targets::figures(&timings, &footprints);
+    let mut figures = targets::figures(&timings, &footprints);
+    figures.extend(anatomy::figures(&parts));
     report::print_targets(&figures);
     options.write_json(&figures)
 }

@@ -32,6 +32,19 @@ pub(crate) fn print_timings(timings: &[Timing], notes: &[String]) {
     }
 }
 
+/// The parts of a decision on one hot key.
+pub(crate) fn print_anatomy(parts: &[Timing]) {
+    let mut table = Table::new(&["where a hot decision goes, ns", "best", "median"]);
+    for part in parts {
+        table.row([
+            part.contender.to_owned(),
+            format!("{:.1}", part.best_ns()),
+            format!("{:.1}", part.median_ns()),
+        ]);
+    }
+    table.print();
+}
+
 /// Bytes per key.
 pub(crate) fn print_footprints(footprints: &[Footprint]) {
     let mut table = Table::new(&["resident memory", "keys", "bytes per key", "live keys dropped"]);

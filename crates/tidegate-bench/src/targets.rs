@@ -1,7 +1,7 @@
 //! The figures of a run, and those that Tidegate has to reach. Ratios compare within one run, by
 //! the best rounds; the medians are beside them.
 
-use crate::contenders::{Contender, governor, limitador, throttlecrab, tidegate};
+use crate::contenders::{Contender, arithmetic, governor, limitador, throttlecrab, tidegate};
 use crate::footprint::Footprint;
 use crate::harness::Timing;
 use crate::workloads::{Order, Shape, Threads};
@@ -47,6 +47,7 @@ const GOVERNOR: &str = <governor::Governor<String> as Contender>::NAME;
 const GOVERNOR_BYTES: &str = <governor::Governor<[u8; 16]> as Contender>::NAME;
 const THROTTLECRAB: &str = <throttlecrab::Throttlecrab as Contender>::NAME;
 const LIMITADOR: &str = <limitador::Limitador as Contender>::NAME;
+const ARITHMETIC: &str = <arithmetic::Arithmetic as Contender>::NAME;
 
 /// Who is compared with whom.
 const PAIRS: &[(&str, &str)] = &[
@@ -131,8 +132,16 @@ fn ratios(workload: Shape, timings: &[Timing], figures: &mut Vec<Figure>) {
 /// Two threads on distinct keys against one thread on all of them.
 fn scaling(workload: Shape, timings: &[Timing], figures: &mut Vec<Figure>) {
     let alone = Shape { threads: Threads::One, ..workload };
-    let contenders =
-        [OURS, OURS_BYTES, OURS_BATCHED, GOVERNOR, GOVERNOR_BYTES, THROTTLECRAB, LIMITADOR];
+    let contenders = [
+        ARITHMETIC,
+        OURS,
+        OURS_BYTES,
+        OURS_BATCHED,
+        GOVERNOR,
+        GOVERNOR_BYTES,
+        THROTTLECRAB,
+        LIMITADOR,
+    ];
     if workload.threads != Threads::TwoDistinct {
         return;
     }

@@ -135,17 +135,24 @@ pub(crate) fn key_bytes(id: u32) -> [u8; 16] {
     wide.to_le_bytes()
 }
 
+/// A token a minute, so that a key stays active from one round to the next; a burst that even the
+/// busiest key of the run does not use up.
+const BUSY: Quota = Quota { token_secs: 60, burst: 10_000_000 };
+
+/// One thread on one hot key, in more and shorter rounds: one of them meets nobody else.
+pub(crate) fn hot_key_in_short_rounds() -> Stage {
+    let workloads = vec![Shape::new(Order::Hot, Threads::One)];
+    Stage { keys: 1, quota: BUSY, workloads, rounds: 30, decisions: 200_000 }
+}
+
 /// The workloads of a full run, or of a quick one: fewer rounds, and no ten million keys.
 pub(crate) fn stages(quick: bool) -> Vec<Stage> {
     use Threads::{One, TwoDistinct, TwoShared};
-    // A token a minute, so that a key stays active from one round to the next; a burst that even
-    // the busiest key of the run does not use up.
-    let busy = Quota { token_secs: 60, burst: 10_000_000 };
     let calm = Quota { token_secs: 3600, burst: 10_000 };
     let (rounds, decisions) = if quick { (3, 400_000) } else { (7, 1_000_000) };
     let hot = |threads| Stage {
         keys: 2,
-        quota: busy,
+        quota: BUSY,
         workloads: vec![Shape::new(Order::Hot, threads)],
         rounds,
         decisions,
@@ -154,7 +161,7 @@ pub(crate) fn stages(quick: bool) -> Vec<Stage> {
     let zipf = Order::Zipf { millions: 1 };
     let million = Stage {
         keys: 1_000_000,
-        quota: busy,
+        quota: BUSY,
         workloads: vec![
             Shape::new(uniform, One),
             Shape::new(uniform, TwoDistinct),

@@ -17,13 +17,17 @@ use crate::random::{Random, mix};
 /// What an active key may take.
 const BYTES_PER_KEY: usize = 24;
 /// Below this a limiter cannot be built.
-const MEMORY_BYTES_MIN: usize = 2 << 20;
+pub(crate) const MEMORY_BYTES_MIN: usize = 2 << 20;
 
-fn limiter(quota: Quota, keys: u32) -> Result<Limiter, Box<dyn Error>> {
-    let rate = Rate::new(1, Span::from_secs(u64::from(quota.token_secs)))?;
-    let limit = Limit::from(TokenBucket::new(rate, u64::from(quota.burst))?);
+pub(crate) fn limiter(quota: Quota, keys: u32) -> Result<Limiter, Box<dyn Error>> {
     let bytes = (keys as usize * BYTES_PER_KEY).max(MEMORY_BYTES_MIN);
-    Ok(Limiter::builder().limit(limit).memory_bytes(bytes).build()?)
+    Ok(Limiter::builder().limit(bucket(quota)?).memory_bytes(bytes).build()?)
+}
+
+/// The limit in our terms.
+pub(crate) fn bucket(quota: Quota) -> Result<Limit, LimitError> {
+    let rate = Rate::new(1, Span::from_secs(u64::from(quota.token_secs)))?;
+    Ok(TokenBucket::new(rate, u64::from(quota.burst))?.into())
 }
 
 /// Single calls with text.

@@ -48,7 +48,7 @@ impl Around {
         const RULES: &str =
             "{ domain: default, rules: [ { name: all, per: [ip], limit: 1000000000/day } ] }";
         let app = Router::new().route("/limit/{key}", get(async || "hello"));
-        let limit = || Ok::<_, RulesError>(RateLimitLayer::new(RuleLimiter::new(RULES)?));
+        let limit = || Ok::<_, RulesError>(RateLimitLayer::new(RuleLimiter::new(RULES)?).in_axum());
         Ok(match self {
             Self::Nothing => app,
             Self::Empty => app.layer(tower::layer::layer_fn(|service| service)),

@@ -126,7 +126,9 @@ async fn ask(
     random: &mut Random,
     answers: &mut Answers,
 ) -> Result<(), String> {
-    let subject = u128::from(random.below(calling.keys));
+    // Who is under one limit is not under three: each rule has subjects of its own.
+    let first = calling.limits as u128 * u128::from(calling.keys);
+    let subject = first + u128::from(random.below(calling.keys));
     let charge = |number: usize| {
         // Keys of one subject share the bits by which a cluster spreads them.
         let hash = subject.wrapping_mul(0x9e37_79b9_7f4a_7c15_0000_0000_0000_0001);
