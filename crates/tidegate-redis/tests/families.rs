@@ -7,7 +7,7 @@ mod support;
 use redis::Commands;
 use support::{Kind, Server, block_on, connect};
 use tidegate_core::{
-    Decision, Key, Limit, Operation, Rate, SlidingLog, Span, Timestamp, TokenBucket,
+    Concurrency, Decision, Key, Limit, Operation, Rate, SlidingLog, Span, Timestamp, TokenBucket,
 };
 use tidegate_redis::RedisStore;
 use tidegate_store::{Answers, Charge, Request, Store};
@@ -135,4 +135,29 @@ fn a_member_that_nobody_asks_for_goes_when_it_is_over_and_stays_until_then() {
     ask(&store, &[(&one, 1, TAKE)]);
     assert_eq!(client.get::<_, Vec<u8>>(&name).unwrap().len(), 1 + 23);
     assert!(client.pttl::<_, i64>(&name).unwrap() > 0);
+}
+
+#[test]
+fn who_asks_for_one_member_makes_the_others_last_no_longer() {
+    let server = Server::start(Kind::Redis);
+    let (store, mut client) = (connect(server.config()), server.client());
+    let minute = bucket(10, Span::MINUTE);
+    let places = Concurrency::new(5, Span::HOUR).unwrap().into();
+    let taken = ask(&store, &[(&minute, 1, TAKE), (&places, 2, TAKE)]);
+    let name = only_name(&mut client);
+    let lease = taken[1].lease.expect("a place");
+    ask(&store, &[(&places, 2, Operation::Release { lease })]);
+    let after_ms: i64 = client.pttl(&name).unwrap();
+    assert!((1..=7_001).contains(&after_ms), "six seconds until it is full, and one: {after_ms}");
+    assert_eq!(left(&store, &minute, 1), 9);
+
+    // And one that is asked for alone makes them all last as long as it does.
+    let day = bucket(10, Span::DAY);
+    block_on(store.forget(&[key(1), key(2)])).unwrap();
+    ask(&store, &[(&minute, 3, TAKE)]);
+    let decision = ask(&store, &[(&day, 4, TAKE)])[0];
+    let full_ms = decision.reset_after.as_millis_ceil().cast_signed();
+    let name = only_name(&mut client);
+    let lasts_ms: i64 = client.pttl(name).unwrap();
+    assert!((full_ms..full_ms + 2_000).contains(&lasts_ms), "{lasts_ms} for {full_ms}");
 }

@@ -19,7 +19,7 @@ pub const SECRET_BYTES: usize = 16;
 
 /// The bits of a key that come from its subject alone, so that all limits of one subject share them. A
 /// store that is spread over many places keeps keys that agree in them in one place, where they can
-/// be decided in one step. The 115 others still tell limits apart.
+/// be decided in one step. The others tell limits apart, those of one rule by 83 of them.
 pub const TAG_BITS: u128 = ((1 << 13) - 1) << 64;
 
 /// The bits of a key that all limits of one rule and one subject share. A store that keeps such limits
@@ -142,7 +142,8 @@ impl Subject {
     pub const NOBODY: Self = Self(0);
 
     /// The key of this subject under the limit of this salt. Both are as good as random, so two
-    /// pairs give one key as seldom as two random numbers of 128 bits are equal.
+    /// pairs give one key as seldom as two random numbers are equal: of 128 bits, or of 83 where both are
+    /// limits of one rule.
     #[inline]
     pub const fn key(self, salt: Salt) -> Key {
         Key::from_hash(self.0 ^ salt.0)

@@ -106,7 +106,9 @@ impl Values {
             return self.text(|out| put_policies(out, standing));
         };
         let Policy { name, quota, unit, window_secs, .. } = *policy;
-        let place = (quota ^ window_secs) as usize ^ name.len();
+        let ends = name.as_bytes().first().zip(name.as_bytes().last());
+        let ends = ends.map_or(0, |(first, last)| usize::from(*first) ^ usize::from(*last) << 1);
+        let place = (quota ^ window_secs) as usize ^ name.len() ^ ends;
         let known = &self.policies[place % KNOWN];
         if let Some(known) = known.as_ref().filter(|known| known.is(policy)) {
             return Some(known.value.clone());

@@ -10,9 +10,9 @@ if ARGV[1] == '1' then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
-local members = {}
+local members, at = {}, 0
 if type(s) == 'string' and byte(s) == 103 then
-  local at = 2
+  at = 2
   while at + 11 <= #s do
     local head, width, start = sub(s, at, at + 10), byte(s, at + 11), at + 12
     if width == 255 and at + 15 <= #s then width, start = unpack('>I4', s, start), start + 4 end
@@ -35,5 +35,6 @@ if type(s) == 'string' and byte(s) == 103 then
     at = after
   end
 end
-if #members > 0 then return redis.call('SET', KEYS[1], 'g' .. table.concat(members), 'KEEPTTL') end
+-- What is not a family from end to end is foreign, and goes.
+if #members > 0 and at == #s + 1 then return redis.call('SET', KEYS[1], 'g' .. table.concat(members), 'KEEPTTL') end
 return redis.call('DEL', KEYS[1])

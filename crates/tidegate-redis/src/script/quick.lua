@@ -8,7 +8,7 @@ local fetched
 if flags >= 4 and repeats == 1 then
   fetched = pcall('GET', keys[1])
   local at, from, longest, text = 2, 16, 0, pack('>BI7B', 3, now, 103)
-  if not fetched or #fetched == 23 * charges + 1 then
+  if not fetched or #fetched == 23 * charges + 1 and string.byte(fetched) == 103 then
     for i = 1, charges do
       local member, tokens, depth, cost = unpack('>c8I4xxxxxxxI7I7', charged, from + 4)
       local used = 0

@@ -29,7 +29,7 @@
 until false
 
 for place = 1, #keys do
-  local family, changed, longest, text = families[place], false, 0, 'g'
+  local family, changed, longest, others, text = families[place], false, 0, 0, 'g'
   for i = 1, charges do
     if places[i] == place then
       local value, lasting = new[i], lasts[i]
@@ -50,7 +50,7 @@ for place = 1, #keys do
   -- States that stay as they are keep their expiry as well.
   if changed then
     if family and family ~= true then
-      -- The other members stay, and those that are over go. Clocks of callers jump, and end nothing.
+      -- The other members stay, and those that are over go. Clocks of callers jump, by less than the margin.
       local at = 2
       while at <= #family do
         local member, ends, width = unpack('>c8I3B', family, at)
@@ -59,12 +59,26 @@ for place = 1, #keys do
           if members[i] == member and places[i] == place then member = nil end
         end
         local lasting = ends * 4294967.296 - now / 1000
-        if member and (lasting > 0 or flags % 2 == 1) then
+        local tag = byte(family, at + 12)
+        if tag == 98 and width == 11 or tag == 102 and width > 7 and width < 255 then
+          -- A bucket and a fixed window say it themselves, to the microsecond.
+          local high, low = unpack('>I3I4', family, at + 13)
+          local exactly = (high * 4294967296 + low - now) / 1000 + 1 + margin
+          if exactly < lasting then lasting = exactly end
+        end
+        if member and (lasting > 0 or flags % 2 == 1 and lasting > -margin) then
           text = text .. sub(family, at, after - 1)
           if lasting < margin then lasting = margin end
-          if lasting > longest then longest = lasting end
+          if lasting > others then others = lasting end
         end
         at = after
+      end
+      -- The string lasts as long as each of them already, and what is said of their ends is rounded up by an
+      -- hour and more.
+      if others > 0 then
+        local left = call('PTTL', keys[place])
+        if left < 0 or left > others then left = others end
+        if left > longest then longest = left end
       end
     end
     if #text > 1 then

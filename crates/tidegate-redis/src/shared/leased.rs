@@ -49,6 +49,10 @@ impl Node {
         mut each: impl FnMut(Settled),
     ) -> bool {
         let now = request.now;
+        let mut each_charge = request.charges.iter().zip(terms);
+        if !each_charge.all(|(charge, terms)| leased_cost(charge, *terms).is_some()) {
+            return false;
+        }
         let book = |index: usize| {
             let group = self.group_of(request.charges[index].key, terms[index]);
             let group = &self.groups[usize::from(group)];
