@@ -50,7 +50,7 @@ for place = 1, #keys do
   -- States that stay as they are keep their expiry as well.
   if changed then
     if family and family ~= true then
-      -- The other members stay, and those that are over go. Clocks of callers jump, by less than the margin.
+      -- The other members stay, and those that are over go. Clocks of callers jump, and end nothing.
       local at = 2
       while at <= #family do
         local member, ends, width = unpack('>c8I3B', family, at)
@@ -66,7 +66,7 @@ for place = 1, #keys do
           local exactly = (high * 4294967296 + low - now) / 1000 + 1 + margin
           if exactly < lasting then lasting = exactly end
         end
-        if member and (lasting > 0 or flags % 2 == 1 and lasting > -margin) then
+        if member and (lasting > 0 or flags % 2 == 1) then
           text = text .. sub(family, at, after - 1)
           if lasting < margin then lasting = margin end
           if lasting > others then others = lasting end
