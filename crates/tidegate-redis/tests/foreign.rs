@@ -99,6 +99,25 @@ fn a_foreign_state_is_left_and_the_request_charges_nothing_where_the_policy_says
     assert_eq!(store.stats().foreign_states, limits().len() as u64);
 }
 
+/// Nobody could be rid of it otherwise, where the policy leaves what is foreign.
+#[test]
+fn what_is_no_family_is_gone_when_one_of_its_members_is_forgotten() {
+    let server = Server::start(Kind::Redis);
+    let (store, mut client) = (server.store(), server.client());
+    let whole = [alone(key(1), b"one"), alone(key(2), b"two")[1..].to_vec()].concat();
+    for foreign in [
+        b"somebody's".to_vec(),
+        b"g".to_vec(),
+        b"garbage that begins like a family".to_vec(),
+        whole[..whole.len() - 1].to_vec(),
+        [&whole[..], b"more"].concat(),
+    ] {
+        let _: () = client.set(name(key(1)), &foreign).unwrap();
+        block_on(store.forget(&[key(1)])).unwrap();
+        assert!(!client.exists::<_, bool>(name(key(1))).unwrap(), "{foreign:?}");
+    }
+}
+
 /// What stands under a name is all of a family, and one member of it can be foreign alone.
 #[test]
 fn a_foreign_member_of_a_family_is_written_over_and_the_others_stay() {

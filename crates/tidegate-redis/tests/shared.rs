@@ -275,6 +275,68 @@ fn nodes_know_of_each_other_and_those_that_close_are_gone() {
     });
 }
 
+/// What the documents say that a user of the store has to be allowed.
+fn documented_rights() -> Vec<String> {
+    let page = include_str!("../../../docs/shared.md");
+    let (_, from) = page.split_once("the rights to run").unwrap();
+    let (rights, _) = from.split_once("(`test:").unwrap();
+    let commands = rights.split('`').skip(1).step_by(2);
+    commands.map(|name| format!("+{}", name.to_lowercase().replace(' ', "|"))).collect()
+}
+
+#[test]
+fn a_user_needs_no_more_rights_than_the_documents_say() {
+    for kind in [Kind::Redis, Kind::Valkey] {
+        let server = Server::start_tcp(kind, &[]);
+        let mut acl = redis::cmd("ACL");
+        acl.arg("SETUSER").arg(&["limiter", "on", ">secret", "~t{*"][..]).arg(documented_rights());
+        acl.exec(&mut server.client()).unwrap();
+        let url = format!("redis://limiter:secret@127.0.0.1:{}", server.port());
+        let nodes = [(); 2].map(|()| {
+            let config = RedisConfig::new(&url).unwrap().connect_timeout(PATIENCE);
+            open(SharedConfig::new([config]).deadline(PATIENCE))
+        });
+        let [one, other] = &nodes;
+        block_on(async {
+            for node in &nodes {
+                let seen = async || node.stats().groups[0].nodes == 2;
+                wait_until("they see each other", seen).await;
+            }
+            // Two limits of one family, together and one alone.
+            let (limit, at_once) = (bucket(2), places(1, Span::HOUR));
+            let keys = [key(1), Key::from_hash(key(1).as_hash() ^ 1 << 40)];
+            let both = [take(&limit, keys[0]), take(&at_once, keys[1])];
+            let lease = ask(one, &both, &[STRICT; 2]).await.unwrap()[1].decision.lease.unwrap();
+            let release = does(&at_once, keys[1], Operation::Release { lease });
+            ask_one(one, release, STRICT).await.unwrap();
+            assert_eq!(remaining(one, &limit, keys[0], STRICT).await, 1);
+            // What one forgets the other learns of, though it knew better.
+            for is_allowed in [true, false] {
+                let taken = ask_one(other, take(&limit, keys[0]), STRICT).await.unwrap();
+                assert_eq!(taken.decision.is_allowed(), is_allowed);
+            }
+            one.forget(&[(keys[0], STRICT)]).await.unwrap();
+            wait_until("the denial is lifted", async || {
+                let taken = ask_one(other, take(&limit, keys[0]), STRICT).await.unwrap();
+                taken.decision.is_allowed()
+            })
+            .await;
+            // A key that is asked for often is leased.
+            let (many, leased) =
+                (bucket(1 << 20), Terms { consistency: Consistency::Leased, ..STRICT });
+            wait_until("a lease pays", async || {
+                let taken = ask_one(one, take(&many, key(2)), leased).await.unwrap();
+                taken.source == Source::Lease
+            })
+            .await;
+            for node in &nodes {
+                assert!(node.stats().groups[0].is_well);
+                node.close().await;
+            }
+        });
+    }
+}
+
 #[test]
 fn a_limit_that_each_node_keeps_for_itself_asks_nobody() {
     let server = Server::start(Kind::Redis);

@@ -120,8 +120,7 @@ fn a_wrong_password_and_a_user_without_rights_are_known_for_it() {
 fn a_user_needs_few_rights() {
     for kind in KINDS {
         let server = Server::start_tcp(kind, &[]);
-        let rights =
-            ["+evalsha", "+script|load", "+ping", "+time", "+get", "+set", "+pttl", "+del"];
+        let rights = ["+evalsha", "+script|load", "+ping", "+time", "+get", "+set", "+del"];
         let mut acl = redis::cmd("ACL");
         acl.arg("SETUSER").arg(&["limiter", "on", ">let me in", "~t{*"][..]).arg(&rights[..]);
         acl.exec(&mut server.client()).unwrap();
