@@ -16,23 +16,23 @@ use crate::workloads::{Lane, Shape, Stage};
 pub(crate) struct Timing {
     pub(crate) workload: Shape,
     pub(crate) contender: &'static str,
-    /// Ascending.
-    rounds_ns: Vec<f64>,
+    /// Of each block of each round, ascending.
+    blocks_ns: Vec<f64>,
 }
 
 impl Timing {
-    fn new(workload: Shape, contender: &'static str, mut rounds_ns: Vec<f64>) -> Self {
-        rounds_ns.sort_by(f64::total_cmp);
-        Self { workload, contender, rounds_ns }
+    fn new(workload: Shape, contender: &'static str, mut blocks_ns: Vec<f64>) -> Self {
+        blocks_ns.sort_by(f64::total_cmp);
+        Self { workload, contender, blocks_ns }
     }
 
-    /// The fastest round: noise only ever adds time, so it is the nearest to the cost of the code.
+    /// The fastest block: noise only ever adds time, so it is the nearest to the cost of the code.
     pub(crate) fn best_ns(&self) -> f64 {
-        self.rounds_ns.first().copied().unwrap_or(f64::NAN)
+        self.blocks_ns.first().copied().unwrap_or(f64::NAN)
     }
 
     pub(crate) fn median_ns(&self) -> f64 {
-        self.rounds_ns.get(self.rounds_ns.len() / 2).copied().unwrap_or(f64::NAN)
+        self.blocks_ns.get(self.blocks_ns.len() / 2).copied().unwrap_or(f64::NAN)
     }
 }
 
@@ -78,8 +78,8 @@ pub(crate) fn fill<C: Contender>(limiter: &mut C, keys: u32) {
 pub(crate) trait Entrant {
     fn name(&self) -> &'static str;
 
-    /// Runs its part of the lanes, a thread for each; nanoseconds per decision.
-    fn time(&mut self, lanes: &[Lane], round: usize) -> Result<f64, Box<dyn Error>>;
+    /// Runs its part of the lanes, a thread for each, block by block; nanoseconds per decision.
+    fn time(&mut self, lanes: &[Lane], round: usize) -> Result<Vec<f64>, Box<dyn Error>>;
 }
 
 impl<C: Contender> Entrant for C {
@@ -87,23 +87,40 @@ impl<C: Contender> Entrant for C {
         C::NAME
     }
 
-    fn time(&mut self, lanes: &[Lane], round: usize) -> Result<f64, Box<dyn Error>> {
-        let block = match lanes {
-            [lane] => time_alone(self, lane, round),
-            lanes => time_together(self, lanes, round),
-        };
-        // The limit is far away, so a denial means that something else is being measured.
-        if block.allowed * 100 < block.decisions * 99 {
-            return Err(format!(
-                "{}: only {} of {} calls were allowed, where nearly all should be",
-                C::NAME,
-                block.allowed,
-                block.decisions
-            )
-            .into());
-        }
-        Ok(block.elapsed.as_secs_f64() * 1e9 / as_f64(block.decisions))
+    fn time(&mut self, lanes: &[Lane], round: usize) -> Result<Vec<f64>, Box<dyn Error>> {
+        let length = lanes.first().map_or(0, |lane| lane.ids.len() / C::CALLS_DIVISOR);
+        // All of a lane's accesses, or for the slow ones the next part.
+        let first = round % C::CALLS_DIVISOR * length;
+        let blocks = (length / BLOCK).max(1);
+        let start = |block| first + block * length / blocks;
+        (0..blocks).map(|block| time_block(self, lanes, start(block)..start(block + 1))).collect()
     }
+}
+
+/// How many accesses of a lane are timed at once, or up to twice as many, since all blocks are of one size. Of blocks that take a millisecond some meet nobody else
+/// on the machine, and it is long beside the time that two threads need to start together.
+const BLOCK: usize = 1 << 16;
+
+fn time_block<C: Contender>(
+    limiter: &mut C,
+    lanes: &[Lane],
+    part: Range<usize>,
+) -> Result<f64, Box<dyn Error>> {
+    let block = match lanes {
+        [lane] => time_alone(limiter, lane, part),
+        lanes => time_together(limiter, lanes, &part),
+    };
+    // The limit is far away, so a denial means that something else is being measured.
+    if block.allowed * 100 < block.decisions * 99 {
+        return Err(format!(
+            "{}: only {} of {} calls were allowed, where nearly all should be",
+            C::NAME,
+            block.allowed,
+            block.decisions
+        )
+        .into());
+    }
+    Ok(block.elapsed.as_secs_f64() * 1e9 / as_f64(block.decisions))
 }
 
 struct Block {
@@ -112,8 +129,8 @@ struct Block {
     allowed: usize,
 }
 
-fn time_alone<C: Contender>(limiter: &mut C, lane: &Lane, round: usize) -> Block {
-    C::Key::with(lane, part::<C>(lane, round), |keys| {
+fn time_alone<C: Contender>(limiter: &mut C, lane: &Lane, part: Range<usize>) -> Block {
+    C::Key::with(lane, part, |keys| {
         let start = Instant::now();
         let allowed = limiter.run_alone(keys);
         Block { elapsed: start.elapsed(), decisions: keys.len(), allowed }
@@ -121,10 +138,10 @@ fn time_alone<C: Contender>(limiter: &mut C, lane: &Lane, round: usize) -> Block
 }
 
 /// From the first thread's start to the last one's end.
-fn time_together<C: Contender>(limiter: &C, lanes: &[Lane], round: usize) -> Block {
+fn time_together<C: Contender>(limiter: &C, lanes: &[Lane], part: &Range<usize>) -> Block {
     let barrier = Barrier::new(lanes.len());
     let work = |lane: &Lane| {
-        C::Key::with(lane, part::<C>(lane, round), |keys| {
+        C::Key::with(lane, part.clone(), |keys| {
             barrier.wait();
             let start = Instant::now();
             let allowed = limiter.run(keys);
@@ -145,14 +162,6 @@ fn time_together<C: Contender>(limiter: &C, lanes: &[Lane], round: usize) -> Blo
     }
 }
 
-/// Which of the lane's accesses a contender runs in a round: all, or for the slow ones the next
-/// part.
-fn part<C: Contender>(lane: &Lane, round: usize) -> Range<usize> {
-    let length = lane.ids.len() / C::CALLS_DIVISOR;
-    let start = round % C::CALLS_DIVISOR * length;
-    start..start + length
-}
-
 /// Runs a stage: builds, fills, and times round by round. The first round warms up and is not kept.
 pub(crate) fn run(stage: &Stage, recruits: &[Recruit]) -> Result<Vec<Timing>, Box<dyn Error>> {
     let mut entrants = Vec::new();
@@ -167,9 +176,9 @@ pub(crate) fn run(stage: &Stage, recruits: &[Recruit]) -> Result<Vec<Timing>, Bo
         for round in 0..=stage.rounds {
             eprintln!("  {}: round {round} of {}", workload.name(), stage.rounds);
             for (entrant, times_ns) in entrants.iter_mut().zip(&mut times_ns) {
-                let time_ns = entrant.time(&lanes, round)?;
+                let blocks_ns = entrant.time(&lanes, round)?;
                 if round > 0 {
-                    times_ns.push(time_ns);
+                    times_ns.extend(blocks_ns);
                 }
             }
         }

@@ -13,6 +13,7 @@
 //! | `footprint` | bytes per key by resident memory, a fresh process for each |
 //! | `targets` | the figures to reach |
 //! | `report` | tables and JSON |
+//! | `priority` | who else runs meanwhile |
 //! | `random` | seeded numbers and Zipf ranks |
 //! | `rules` | matching, deciding and reloading by rules |
 //! | `wire` | the daemon over its protocols |
@@ -29,6 +30,7 @@ mod edges;
 mod footprint;
 mod harness;
 mod parts;
+mod priority;
 mod random;
 mod report;
 mod rules;
@@ -39,8 +41,7 @@ mod workloads;
 
 use std::env;
 use std::error::Error;
-use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const HELP: &str = "\
@@ -67,6 +68,7 @@ Usage: tidegate-bench memory|rules|wire|shared|edges [--quick] [--json FILE]
   --help       this text
 
 Times are nanoseconds per decision; of two threads, the time of both over the decisions of both.
+`memory` asks for real-time priority (chrt) where that is allowed: let it have the machine.
 Over the wire it is requests per second, each server on one core and the load on another.
 The exit code is 0 also where a target is not met, and 1 where a measurement is not possible.
 
@@ -122,6 +124,11 @@ fn main() -> ExitCode {
     }
 }
 
+/// The figures, and what their reader has to know.
+type Measured = (Vec<targets::Figure>, Vec<String>);
+/// Measures the daemon of that program: the parts of these names, quickly or not.
+type MeasureDaemon = fn(&Path, &[String], bool) -> Result<Measured, Box<dyn Error>>;
+
 #[derive(Default)]
 struct Options {
     quick: bool,
@@ -176,6 +183,36 @@ impl Options {
         Ok(true)
     }
 
+    /// Measures among the other programs of this machine, and reports.
+    fn measure(
+        &self,
+        figures: impl FnOnce() -> Result<Measured, Box<dyn Error>>,
+    ) -> Result<(), Box<dyn Error>> {
+        let busy = priority::busy();
+        let (figures, notes) = figures()?;
+        self.report((figures, busy.into_iter().chain(notes).collect()))
+    }
+
+    /// The same for what takes the daemon's program.
+    fn measure_daemon(&self, figures: MeasureDaemon) -> Result<(), Box<dyn Error>> {
+        if !self.ask_for_a_run()? {
+            return Ok(());
+        }
+        let tidegate = self.tidegate.as_deref().ok_or(
+            "--tidegate names the program of the daemon; `cargo xtask bench` builds and names it",
+        )?;
+        self.measure(|| figures(tidegate, &self.only, self.quick))
+    }
+
+    fn report(&self, (figures, notes): Measured) -> Result<(), Box<dyn Error>> {
+        report::print_figures(&figures);
+        for note in notes {
+            println!("Note: {note}.\n");
+        }
+        report::print_targets(&figures);
+        self.write_json(&figures)
+    }
+
     fn write_json(&self, figures: &[targets::Figure]) -> Result<(), Box<dyn Error>> {
         self.json.as_ref().map_or(Ok(()), |file| report::write_json(figures, file))
     }
@@ -185,14 +222,7 @@ fn rules(options: &Options) -> Result<(), Box<dyn Error>> {
     if !options.ask_for_a_run()? {
         return Ok(());
     }
-    let busy_note = busy_note();
-    let figures = rules::figures(options.quick)?;
-    report::print_figures(&figures);
-    if let Some(note) = busy_note {
-        println!("Note: {note}.\n");
-    }
-    report::print_targets(&figures);
-    options.write_json(&figures)
+    options.measure(|| Ok((rules::figures(options.quick)?, Vec::new())))
 }
 
 fn wire(options: &Options) -> Result<(), Box<dyn Error>> {
@@ -204,64 +234,24 @@ fn wire(options: &Options) -> Result<(), Box<dyn Error>> {
                     builds and names them"
             .into());
     };
-    let mut notes = Vec::from_iter(busy_note());
     let programs =
         wire::Programs { tidegate: tidegate.clone(), throttlecrab: throttlecrab.clone() };
-    let (figures, more) = wire::figures(&programs, &options.only, options.quick)?;
-    notes.extend(more);
-    report::print_figures(&figures);
-    for note in notes {
-        println!("Note: {note}.\n");
-    }
-    report::print_targets(&figures);
-    options.write_json(&figures)
+    options.measure(|| wire::figures(&programs, &options.only, options.quick))
 }
 
 fn shared(options: &Options) -> Result<(), Box<dyn Error>> {
-    if !options.ask_for_a_run()? {
-        return Ok(());
-    }
-    let Some(tidegate) = &options.tidegate else {
-        return Err(
-            "--tidegate names the program; `cargo xtask bench shared` builds and names it".into()
-        );
-    };
-    let mut notes = Vec::from_iter(busy_note());
-    let (figures, more) = shared::figures(tidegate, &options.only, options.quick)?;
-    notes.extend(more);
-    report::print_figures(&figures);
-    for note in notes {
-        println!("Note: {note}.\n");
-    }
-    report::print_targets(&figures);
-    options.write_json(&figures)
+    options.measure_daemon(shared::figures)
 }
 
 fn edges(options: &Options) -> Result<(), Box<dyn Error>> {
-    if !options.ask_for_a_run()? {
-        return Ok(());
-    }
-    let Some(tidegate) = &options.tidegate else {
-        return Err(
-            "--tidegate names the program; `cargo xtask bench edges` builds and names it".into()
-        );
-    };
-    let mut notes = Vec::from_iter(busy_note());
-    let (figures, more) = edges::figures(tidegate, &options.only, options.quick)?;
-    notes.extend(more);
-    report::print_figures(&figures);
-    for note in notes {
-        println!("Note: {note}.\n");
-    }
-    report::print_targets(&figures);
-    options.write_json(&figures)
+    options.measure_daemon(edges::figures)
 }
 
 fn memory(options: &Options) -> Result<(), Box<dyn Error>> {
     if !options.ask_for_a_run()? {
         return Ok(());
     }
-    let busy_note = busy_note();
+    let mut notes = Vec::from_iter(priority::before_all_others());
     let recruits = contenders::recruits();
     for recruit in &recruits {
         (recruit.self_check)()?;
@@ -270,7 +260,6 @@ fn memory(options: &Options) -> Result<(), Box<dyn Error>> {
 
     let footprints = footprint::measure_all(options.quick)?;
     let mut timings = Vec::new();
-    let mut notes = Vec::from_iter(busy_note);
     for stage in workloads::stages(options.quick) {
         let (able, note) = footprint::without_too_large(&recruits, &footprints, stage.keys);
         notes.extend(note);
@@ -287,14 +276,4 @@ fn memory(options: &Options) -> Result<(), Box<dyn Error>> {
     figures.extend(anatomy::figures(&parts));
     report::print_targets(&figures);
     options.write_json(&figures)
-}
-
-/// Two threads that share a processor with others measure the others: says so where that is likely.
-fn busy_note() -> Option<String> {
-    const LOAD_MAX: f64 = 0.5;
-    let text = fs::read_to_string("/proc/loadavg").ok()?;
-    let load: f64 = text.split_whitespace().next()?.parse().ok()?;
-    (load > LOAD_MAX).then(|| {
-        format!("the machine was busy at the start (load {load}): trust no time of two threads")
-    })
 }
