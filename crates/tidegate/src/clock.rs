@@ -28,11 +28,25 @@ pub trait Clock: Send + Sync {
     /// The time now. Where limits are aligned to the wall clock or the calendar, it counts from the
     /// Unix epoch.
     fn now(&self) -> Timestamp;
+
+    /// The time now, for a decision. The default is [`now`](Self::now).
+    ///
+    /// It may lie behind what another thread was told a moment before, so a clock need not have its readers
+    /// wait for each other. Decisions do not mind: between reading the time and its turn at the
+    /// state any call may be overtaken, so limits allow for calls that come late anyway.
+    #[inline]
+    fn now_unordered(&self) -> Timestamp {
+        self.now()
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for &C {
     fn now(&self) -> Timestamp {
         (**self).now()
+    }
+
+    fn now_unordered(&self) -> Timestamp {
+        (**self).now_unordered()
     }
 }
 
@@ -40,13 +54,19 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Timestamp {
         (**self).now()
     }
+
+    fn now_unordered(&self) -> Timestamp {
+        (**self).now_unordered()
+    }
 }
 
 /// The system's wall clock, in microseconds since the Unix epoch, made fast and kept from running
 /// back.
 ///
 /// - **Never back.** A reading is never less than one that happened before it, in this thread or in
-///   any other, whatever the wall clock does.
+///   any other, whatever the wall clock does. One by [`now_unordered`](Clock::now_unordered) can be less than
+///   another of that kind, by less than 64 microseconds; where the processors' counters agree, by the little that
+///   they are read out of order.
 /// - **True.** While the wall clock is not being set, the two differ by a few microseconds.
 /// - **Set forward** (also by waking from suspend): followed within a fifth of a second.
 /// - **Set back**: time goes on at the pace of the monotonic clock, 0.1 % slower until the two
@@ -79,5 +99,10 @@ impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(ENGINE.now_micros())
+    }
+
+    #[inline]
+    fn now_unordered(&self) -> Timestamp {
+        Timestamp::from_micros(ENGINE.now_micros_unordered())
     }
 }

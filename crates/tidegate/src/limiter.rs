@@ -179,7 +179,7 @@ impl<C: Clock> Limiter<C> {
         who: impl IntoIterator<Item = K>,
         mut each: impl FnMut(Decision),
     ) {
-        let now = self.clock.now();
+        let now = self.clock.now_unordered();
         let mut who = who.into_iter();
         let mut group = [Subject::NOBODY; Table::PREFETCH];
         loop {
@@ -233,14 +233,14 @@ impl<C: Clock> Limiter<C> {
         if let [Salted { limit, salt }] = &*self.limits {
             // The line is on its way while the clock is read.
             let fetched = self.table.prefetch(subject.key(*salt));
-            return self.decide_one(limit, fetched, self.clock.now(), operation);
+            return self.decide_one(limit, fetched, self.clock.now_unordered(), operation);
         }
         self.decide_several_now(subject, operation)
     }
 
     #[inline(never)]
     fn decide_several_now(&self, subject: Subject, operation: Operation) -> Decision {
-        self.decide_several(subject, self.clock.now(), operation)
+        self.decide_several(subject, self.clock.now_unordered(), operation)
     }
 
     #[inline(always)]

@@ -67,6 +67,33 @@ fn the_system_clock_never_runs_back_between_threads() {
     });
 }
 
+/// A time that was told in order is behind no later one of either kind, and times without an order are behind
+/// each other by no more than a step.
+#[test]
+fn times_without_an_order_are_behind_none_that_has_one_and_close_to_each_other() {
+    const THREADS: usize = 4;
+    const READINGS: usize = 200_000;
+    const STEP_US: u64 = 64;
+    let (ordered, any) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for reading in 0..READINGS {
+                    let (earlier, any_earlier) =
+                        (ordered.load(Ordering::Acquire), any.load(Ordering::Acquire));
+                    let now = SystemClock.now_unordered().as_micros();
+                    assert!(earlier <= now, "time ran back from {earlier} to {now}");
+                    assert!(any_earlier < now + STEP_US, "from {any_earlier} to {now}");
+                    any.fetch_max(now, Ordering::AcqRel);
+                    if reading % 100 == 0 {
+                        ordered.fetch_max(SystemClock.now().as_micros(), Ordering::AcqRel);
+                    }
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn the_system_clock_moves() {
     let start = SystemClock.now();

@@ -41,12 +41,22 @@ impl<C: Counters> Engine<C> {
     /// The time in microseconds since the Unix epoch.
     #[inline]
     pub(super) fn now_micros(&self) -> u64 {
+        self.mark.raise(self.micros_of_line())
+    }
+
+    /// The same, where nobody minds to be told less than another thread was, by no more than [`Mark::STEP_US`].
+    #[inline]
+    pub(super) fn now_micros_unordered(&self) -> u64 {
+        self.mark.raise_in_steps(self.micros_of_line())
+    }
+
+    #[inline]
+    fn micros_of_line(&self) -> u64 {
         let line = self.latch.line();
-        let micros = match line.source {
+        match line.source {
             Source::Tsc => self.micros_on(&line, self.counters.tsc()),
             Source::Mono => self.micros_without_tsc(),
-        };
-        self.mark.raise(micros)
+        }
     }
 
     #[inline]
@@ -145,12 +155,13 @@ fn age_of(line: &Line, ticks: u64) -> Age {
     if line.ticks - ticks < line.fresh_ticks { Age::Fresh(0) } else { Age::Stale }
 }
 
-/// The latest time that anyone was told: what makes time never run back.
+/// The latest time that anyone was told in order, and nearly the latest that anyone was told at all: what
+/// makes time never run back.
 ///
 /// The line alone cannot, because the time stamp counter is read out of order, lines change, and
-/// counters of two processors may differ. No fence is needed, see [`Mark::raise`], so that a decision
-/// still overlaps with the ones before it. The price is one write per microsecond and process to a
-/// cache line that is otherwise only read.
+/// counters of two processors may differ. No fence is needed, see [`Mark::raise`]. The price is a write in each
+/// microsecond to a cache line that all processors read, and between distant ones that takes a good part of the
+/// microsecond. So decisions, which are many and need no order, raise it in steps.
 #[repr(align(128))]
 #[derive(Debug)]
 struct Mark(AtomicU64);
@@ -169,7 +180,19 @@ impl Mark {
         if micros <= mark { mark } else { self.raise_from(micros) }
     }
 
-    /// Once in a microsecond.
+    /// How far the mark may be behind times that were told without an order.
+    const STEP_US: u64 = 64;
+
+    /// `micros`, or the mark where that is later; raises the mark only where it is a step behind.
+    #[inline]
+    fn raise_in_steps(&self, micros: u64) -> u64 {
+        // ORDERING: Relaxed, as above.
+        let mark = self.0.load(Ordering::Relaxed);
+        // A mark that is later wraps around, and takes the slow path as well.
+        if micros.wrapping_sub(mark) < Self::STEP_US { micros } else { self.raise_from(micros) }
+    }
+
+    /// Once in a microsecond, or in a step.
     #[inline(never)]
     fn raise_from(&self, micros: u64) -> u64 {
         // ORDERING: Relaxed, as above; the swap itself keeps the values growing.

@@ -33,7 +33,7 @@ impl<C: Clock> RuleLimiter<C, Place> {
     /// The same for who keeps the decision.
     #[inline]
     pub fn check_now(&self, call: &Call<'_>) -> Option<Result<RuleDecision, CheckError>> {
-        let mut decision = RuleDecision::pending(self.current.load(), self.clock.now());
+        let mut decision = RuleDecision::pending(self.current.load(), self.clock.now_unordered());
         let decided = self.decide_at_once(&mut decision, call)?;
         Some(decided.map(|()| decision))
     }

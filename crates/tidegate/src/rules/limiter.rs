@@ -190,7 +190,7 @@ impl<'l, C: Clock, S: Backing> Checker<'l, C, S> {
         if !Arc::ptr_eq(current, &self.decision.rules) {
             self.decision.rules = Guard::from_inner(Arc::clone(current));
         }
-        self.decision.clear(self.limiter.clock.now());
+        self.decision.clear(self.limiter.clock.now_unordered());
     }
 }
 

@@ -99,12 +99,17 @@ impl Engine<Machine> {
         self.latch.anchor().0.unwrap().trust
     }
 
-    /// Lets time pass, and checks that it did not run back. The time told after it.
+    /// Lets time pass, and checks that it did not run back, and that whoever asks without an order is told no less
+    /// than those who were told in order, and little more than the mark. The time told after it.
     fn after(&self, ns: u64) -> u64 {
         let earlier = self.mark.0.load(Ordering::SeqCst);
         self.counters.pass(ns);
         let now = self.now_micros();
         assert!(earlier <= now, "time ran back from {earlier} to {now}");
+        let unordered = self.now_micros_unordered();
+        assert!(now <= unordered, "time without an order ran back from {now} to {unordered}");
+        let mark = self.mark.0.load(Ordering::SeqCst);
+        assert!(unordered < mark + Mark::STEP_US, "{unordered} is far from {mark}");
         now
     }
 
