@@ -41,6 +41,17 @@ pub(crate) enum Refused {
     By(Problem),
 }
 
+/// What is said of a request at once.
+#[derive(Debug)]
+pub(crate) enum AtOnce<T> {
+    /// It passes, after so long.
+    Passes(Ticket, Duration),
+    /// It does not, and this was made of that.
+    Denied(T),
+    /// The limiter could not decide.
+    Undecided(Undecided),
+}
+
 /// How requests are asked about.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
@@ -80,22 +91,22 @@ impl Limits {
         attributes: &Attributes,
         now: Timestamp,
         denied: impl FnOnce(&Standing<'_>) -> T,
-    ) -> Option<Result<ControlFlow<T, (Ticket, Duration)>, Undecided>> {
+    ) -> Option<AtOnce<T>> {
         let list = attributes.list();
         let call = Call::new(domain, &list);
         let over = (self.delay_max, Protocol::Gateway);
         let denied = |answer: &Answer<&mut RuleDecision>| denied(&answer.standing());
         let admitted = self.engine.admit_at_once(&call, over, now, denied)?;
         Some(match admitted {
-            Ok(ControlFlow::Break(told)) => Ok(ControlFlow::Break(told)),
+            Ok(ControlFlow::Break(told)) => AtOnce::Denied(told),
             Ok(ControlFlow::Continue(answer)) => {
                 let answer = Box::new(answer);
                 let delay = answer.delay();
                 let engine = Arc::clone(&self.engine);
                 let ticket = Ticket { engine, answer: Some(answer), status: None };
-                Ok(ControlFlow::Continue((ticket, delay)))
+                AtOnce::Passes(ticket, delay)
             }
-            Err(error) => Err(error.into()),
+            Err(error) => AtOnce::Undecided(error.into()),
         })
     }
 
@@ -146,11 +157,7 @@ impl Limits {
         out: &mut Vec<u8>,
         body: &mut Vec<u8>,
     ) {
-        self.headers.write_lines(standing, out);
-        out.extend_from_slice(
-            b"cache-control: no-store\r\ncontent-type: application/problem+json\r\n",
-        );
-        refusal::put_body(standing, body);
+        refusal::put(standing, self.headers, out, body);
     }
 
     /// Appends what the client is told of its standing, as lines of HTTP/1. It is for a head that says nothing of

@@ -36,7 +36,7 @@ use crate::forward::answer::{Answer, NoAnswer, Reply, exchange};
 use crate::forward::ended::Ended;
 use crate::forward::{BROKEN, Forward, UNREACHABLE, head, hop};
 use crate::gateway::{Client, Gateway, authenticate, begin};
-use crate::limit::{Refused, Ticket};
+use crate::limit::{AtOnce, Refused, Ticket};
 use crate::problem::Problem;
 use crate::route::Route;
 use crate::upstream::Server;
@@ -217,14 +217,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
             limits.admit_at_once(&route.domain, attributes, now, denied)
         };
         let admitted = match at_once {
-            Some(Ok(ControlFlow::Break(()))) => return Some(ControlFlow::Break(())),
-            Some(Ok(ControlFlow::Continue((ticket, delay)))) => {
+            Some(AtOnce::Denied(())) => return Some(ControlFlow::Break(())),
+            Some(AtOnce::Passes(ticket, delay)) => {
                 if !delay.is_zero() {
                     self.wait(Box::pin(tokio::time::sleep(delay))).await?;
                 }
                 Ok(ticket)
             }
-            Some(Err(why)) => Err(Refused::Undecided(why)),
+            Some(AtOnce::Undecided(why)) => Err(Refused::Undecided(why)),
             None => self.wait(Box::pin(limits.admit(&route.domain, attributes))).await?,
         };
         match admitted.and_then(|ticket| begin(ticket, is_refused)) {
