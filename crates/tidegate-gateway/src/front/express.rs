@@ -319,7 +319,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
     /// Makes an answer of the gateway's own.
     fn refuse(&mut self, request: &Request<()>, refused: Refused, entry: Option<Entry>) {
         let limits = &self.gateway.limits;
-        let grpc_type = grpc::content_type(request.headers()).cloned();
+        let grpc_type = grpc::content_type(request.headers());
         let own = Own {
             out: &mut self.wire.output,
             body: &mut self.room.body,
@@ -327,7 +327,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
             now: limits.engine.limiter().now(),
             entry,
         };
-        own.respond(limits.response(refused, grpc_type));
+        match refused {
+            Refused::Denied(answer) => own.deny(limits, &answer.standing(), grpc_type),
+            refused => own.respond(limits.response(refused, grpc_type.cloned())),
+        }
     }
 }
 
