@@ -18,6 +18,7 @@ use tokio::time::{Instant, Sleep};
 use crate::files::Reading;
 use crate::forward::ended::Ended;
 use crate::problem::Problem;
+use crate::route::Bounds;
 
 /// The body of a request on its way to an upstream.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ struct Bounded {
     /// How many bytes it may still have.
     left: u64,
     patience: Patience,
+    /// For all of it, where there is a bound on that.
+    whole: Option<Patience>,
     progress: Arc<Progress>,
 }
 
@@ -48,14 +51,17 @@ impl RequestBody {
         Self { inner: None }
     }
 
-    /// A body of at most so many bytes, of which some come in any such time.
-    pub(crate) fn bounded(body: Incoming, bytes_max: u64, idle_max: Duration) -> Self {
+    /// A body of at most so many bytes, of which some come in any such time, and all in time.
+    pub(crate) fn bounded(body: Incoming, bounds: &Bounds) -> Self {
         if body.is_end_stream() {
             return Self::empty();
         }
         let progress = Arc::new(Progress::default());
-        let patience = Patience::new(idle_max);
-        Self { inner: Some(Bounded { body, left: bytes_max, patience, progress }) }
+        let patience = Patience::new(bounds.idle_timeout);
+        let whole = bounds.body_timeout.map(Patience::new);
+        Self {
+            inner: Some(Bounded { body, left: bounds.body_bytes_max, patience, whole, progress }),
+        }
     }
 
     /// How it gets on; `None` where there is no body.
@@ -106,8 +112,14 @@ impl Body for RequestBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Some(inner) = &mut self.get_mut().inner else { return Poll::Ready(None) };
-        let Poll::Ready(frame) = Pin::new(&mut inner.body).poll_frame(context) else {
-            ready!(inner.patience.poll_end(context));
+        let is_over = inner.whole.as_ref().is_some_and(Patience::is_over);
+        let frame =
+            if is_over { Poll::Pending } else { Pin::new(&mut inner.body).poll_frame(context) };
+        let Poll::Ready(frame) = frame else {
+            let whole = inner.whole.as_mut().map(|whole| whole.poll_end(context));
+            if whole.is_none_or(|end| end.is_pending()) {
+                ready!(inner.patience.poll_end(context));
+            }
             return Poll::Ready(Some(Err(inner.progress.break_off(2))));
         };
         inner.patience.renew();
@@ -256,7 +268,12 @@ impl Patience {
         self.is_idle = false;
     }
 
-    /// Ready when nothing has come for too long.
+    /// Whether it has ended since it was last asked.
+    fn is_over(&self) -> bool {
+        self.timer.as_ref().is_some_and(|timer| timer.is_elapsed())
+    }
+
+    /// Ready when nothing has come for too long. The time runs from when that is first asked.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let idle_max = self.idle_max;
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(idle_max)));

@@ -138,7 +138,7 @@ impl Forward<'_> {
             return Err(Problem::BodyTooLarge);
         }
         self.fit(&mut headers, version);
-        let body = RequestBody::bounded(body, bounds.body_bytes_max, bounds.idle_timeout);
+        let body = RequestBody::bounded(body, bounds);
         if let Some(protocol) = protocol {
             if !body.is_empty() {
                 return Err(Problem::Malformed("a request for another protocol has a body"));

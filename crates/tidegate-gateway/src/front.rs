@@ -1,7 +1,9 @@
 //! The connections of clients: TLS where there are certificates, HTTP/1.1 or HTTP/2 as the client speaks, with
 //! the bounds that keep slow and hostile ones from holding anything for long.
 
+mod end;
 mod express;
+mod own;
 pub(crate) mod strict;
 
 use std::convert::Infallible;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::header::{HOST, HeaderValue};
 use http::{HeaderMap, Method, Request, Response, Version};
 use hyper::body::Incoming;
+use tidegate::Timestamp;
 use tidegate_identity::{Attributes, RequestParts};
 use tidegate_server::listen::accept::Shutdown;
 use tidegate_tower::grpc;
@@ -85,7 +86,8 @@ impl Gateway {
     ) -> Result<Response<ResponseBody>, Response<ResponseBody>> {
         websocket::rewrite(&mut request);
         let mut attributes = Attributes::new();
-        let looked = self.look(client, &mut request, &mut attributes);
+        let now = self.limits.engine.limiter().now();
+        let looked = self.look(client, &mut request, now, &mut attributes);
         let route = looked.map_err(Problem::response)?;
         let admitted = self.admit(route, request.headers(), &mut attributes, entry).await;
         let ticket = admitted.map_err(|refused| {
@@ -107,6 +109,7 @@ impl Gateway {
         &self,
         client: Client,
         request: &mut Request<B>,
+        now: Timestamp,
         attributes: &mut Attributes,
     ) -> Result<&Route, Problem> {
         check(request)?;
@@ -114,7 +117,7 @@ impl Gateway {
         name_host(request)?;
         let engine = &self.limits.engine;
         let parts = parts(client, request);
-        engine.identity().attributes(&parts, engine.limiter().now(), attributes);
+        engine.identity().attributes(&parts, now, attributes);
         let route = self.route(attributes)?;
         let is_admitted =
             route.addresses.is_open() || route.addresses.admit(engine.identity().client(&parts));
@@ -130,14 +133,8 @@ impl Gateway {
         entry: &mut Option<Entry>,
     ) -> Result<Ticket, Refused> {
         let is_refused = authenticate(route, headers, attributes, entry);
-        let mut ticket = self.limits.admit(&route.domain, attributes).await?;
-        if is_refused {
-            // It counts, and by this status where rules say so.
-            ticket.answered(Problem::Unauthenticated.status().as_u16());
-            return Err(Refused::By(Problem::Unauthenticated));
-        }
-        ticket.forwarded();
-        Ok(ticket)
+        let ticket = self.limits.admit(&route.domain, attributes).await?;
+        begin(ticket, is_refused)
     }
 
     /// How a request that was let through is sent on.
@@ -205,7 +202,7 @@ fn parts<B>(client: Client, request: &Request<B>) -> RequestParts<'_> {
 }
 
 /// Whether the request is refused once it was counted.
-fn authenticate(
+pub(crate) fn authenticate(
     route: &Route,
     headers: &HeaderMap,
     attributes: &mut Attributes,
@@ -219,16 +216,29 @@ fn authenticate(
     auth.is_required && !sender.is_authenticated
 }
 
+/// A request that the limiter lets through is on its way, unless it is refused for who sends it.
+#[inline]
+pub(crate) fn begin(mut ticket: Ticket, is_refused: bool) -> Result<Ticket, Refused> {
+    if is_refused {
+        // It counts, and by this status where rules say so.
+        ticket.answered(Problem::Unauthenticated.status().as_u16());
+        return Err(Refused::By(Problem::Unauthenticated));
+    }
+    ticket.forwarded();
+    Ok(ticket)
+}
+
 /// What has to hold of every request, whatever its route.
 fn check<B>(request: &Request<B>) -> Result<(), Problem> {
     if [Method::CONNECT, Method::TRACE].contains(request.method()) {
         return Err(Problem::Method);
     }
-    let has_host = request.headers().contains_key(HOST) || request.uri().host().is_some();
-    if request.version() == Version::HTTP_11 && !request.headers().contains_key(HOST) {
-        return Err(Problem::Malformed("the request names no host, or more than one"));
-    }
-    if request.version() == Version::HTTP_2 && !has_host {
+    let needs_host = match request.version() {
+        Version::HTTP_11 => true,
+        Version::HTTP_2 => request.uri().host().is_none(),
+        _ => false,
+    };
+    if needs_host && !request.headers().contains_key(HOST) {
         return Err(Problem::Malformed("the request names no host, or more than one"));
     }
     // `GET login` has no slash, and no server behind knows what to make of it.

@@ -1,16 +1,17 @@
 //! The limiter in front: the place of the middleware, which is this file. A request is asked about, held
 //! back where a leaky bucket says so, and completed when its response has ended.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::HeaderValue;
 use http::{HeaderMap, Response};
-use tidegate::{Call, CheckError};
+use tidegate::{Call, CheckError, RuleDecision, Timestamp};
 use tidegate_identity::Attributes;
 use tidegate_server::engine::at_once;
 use tidegate_server::{Answer, Engine, Protocol};
-use tidegate_tower::{Awaited, HeaderSet, Undecided, grpc, refusal};
+use tidegate_tower::{Awaited, HeaderSet, Standing, Undecided, grpc, refusal};
 
 use crate::body::ResponseBody;
 use crate::problem::Problem;
@@ -40,6 +41,17 @@ pub(crate) enum Refused {
     By(Problem),
 }
 
+/// What is said of a request at once.
+#[derive(Debug)]
+pub(crate) enum AtOnce<T> {
+    /// It passes, after so long.
+    Passes(Ticket, Duration),
+    /// It does not, and this was made of that.
+    Denied(T),
+    /// The limiter could not decide.
+    Undecided(Undecided),
+}
+
 /// How requests are asked about.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
@@ -67,6 +79,35 @@ impl Limits {
             tokio::time::sleep(delay).await;
         }
         Ok(ticket)
+    }
+
+    /// The same where memory decides, at an instant that was just read, but for the wait, which is for the caller
+    /// to see to. Of a request that is denied `denied` is told, where the answer stands. `None` where there is
+    /// somebody to wait for; nothing has happened then.
+    #[inline]
+    pub(crate) fn admit_at_once<T>(
+        &self,
+        domain: &str,
+        attributes: &Attributes,
+        now: Timestamp,
+        denied: impl FnOnce(&Standing<'_>) -> T,
+    ) -> Option<AtOnce<T>> {
+        let list = attributes.list();
+        let call = Call::new(domain, &list);
+        let over = (self.delay_max, Protocol::Gateway);
+        let denied = |answer: &Answer<&mut RuleDecision>| denied(&answer.standing());
+        let admitted = self.engine.admit_at_once(&call, over, now, denied)?;
+        Some(match admitted {
+            Ok(ControlFlow::Break(told)) => AtOnce::Denied(told),
+            Ok(ControlFlow::Continue(answer)) => {
+                let answer = Box::new(answer);
+                let delay = answer.delay();
+                let engine = Arc::clone(&self.engine);
+                let ticket = Ticket { engine, answer: Some(answer), status: None };
+                AtOnce::Passes(ticket, delay)
+            }
+            Err(error) => AtOnce::Undecided(error.into()),
+        })
     }
 
     async fn ask(&self, domain: &str, attributes: &Attributes) -> Result<Answer, CheckError> {
@@ -110,13 +151,13 @@ impl Limits {
 
     /// The same answer to a request that is denied, as HTTP/1 has it: appends its headers to `out`, all but the
     /// length of the body and the date, and its body to `body`.
-    pub(crate) fn put_refusal(&self, answer: &Answer, out: &mut Vec<u8>, body: &mut Vec<u8>) {
-        let standing = answer.standing();
-        self.headers.write_lines(&standing, out);
-        out.extend_from_slice(
-            b"cache-control: no-store\r\ncontent-type: application/problem+json\r\n",
-        );
-        refusal::put_body(&standing, body);
+    pub(crate) fn put_refusal(
+        &self,
+        standing: &Standing<'_>,
+        out: &mut Vec<u8>,
+        body: &mut Vec<u8>,
+    ) {
+        refusal::put(standing, self.headers, out, body);
     }
 
     /// Appends what the client is told of its standing, as lines of HTTP/1. It is for a head that says nothing of

@@ -81,6 +81,8 @@ pub enum HostHeader {
 pub struct Bounds {
     /// The longest body of a request, in bytes.
     pub body_bytes_max: u64,
+    /// How long all of that body may take to come; `None` is as long as some of it comes.
+    pub body_timeout: Option<Duration>,
     /// How long an upstream may take to begin its response, from the end of the request.
     pub response_timeout: Duration,
     /// How long nothing may come of a body, or through a tunnel.
@@ -91,6 +93,7 @@ impl Default for Bounds {
     fn default() -> Self {
         Self {
             body_bytes_max: 64 << 20,
+            body_timeout: None,
             response_timeout: Duration::from_mins(1),
             idle_timeout: Duration::from_mins(1),
         }

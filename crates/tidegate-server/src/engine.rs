@@ -5,6 +5,7 @@ mod descriptors;
 
 use std::borrow::Borrow;
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -196,6 +197,41 @@ impl Engine {
             }
             self.count(call, &answer, over);
             then(Ok(&answer))
+        })
+    }
+
+    /// The same for who forwards calls that pass: such an answer is handed back to be kept, and what becomes of
+    /// any other is for `denied` to say, where it stands.
+    #[inline]
+    pub fn admit_at_once<T>(
+        &self,
+        call: &Call<'_>,
+        (delay_max, over): (Duration, Protocol),
+        now: Timestamp,
+        denied: impl FnOnce(&Answer<&mut RuleDecision>) -> T,
+    ) -> Option<Result<ControlFlow<T, Answer>, CheckError>> {
+        // What the operator has switched or listed is rare, and so is a store.
+        if self.is_shared() || !self.controls.is_idle() {
+            return None;
+        }
+        let decided = self.limiter.check_at_once_or_keep(call, now, |decision| {
+            let mut answer = Answer::decided(decision, false);
+            if let Some(decision) = answer.turn_away_beyond(delay_max) {
+                // Only memory holds anybody back here.
+                at_once(self.limiter.refund_in(decision));
+            }
+            self.count(call, &answer, over);
+            (!answer.is_allowed()).then(|| denied(&answer))
+        })?;
+        Some(match decided {
+            Ok(ControlFlow::Break(made)) => Ok(ControlFlow::Break(made)),
+            Ok(ControlFlow::Continue(decision)) => {
+                Ok(ControlFlow::Continue(Answer::decided(decision, false)))
+            }
+            Err(error) => {
+                self.metrics.undecided(over);
+                Err(error)
+            }
         })
     }
 

@@ -1,6 +1,8 @@
 //! The response to a call that is denied: status 429, the headers, and a problem that programs and
 //! people can read.
 
+use std::cell::RefCell;
+
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
@@ -9,7 +11,7 @@ use tidegate::rules::Reason;
 
 use crate::decide::Undecided;
 use crate::headers::HeaderSet;
-use crate::standing::{Denial, Standing};
+use crate::standing::{Standing, Unit, secs_ceil};
 use crate::text::{put_name, put_number};
 
 /// The media type of the body.
@@ -69,11 +71,94 @@ pub fn body(standing: &Standing<'_>) -> Bytes {
     Bytes::from(out)
 }
 
-/// Appends the same body, for servers that make their answers in memory of their own.
-pub fn put_body(standing: &Standing<'_>, out: &mut Vec<u8>) {
-    let none = Denial { reason: Reason::OverLimit, retry_after: None };
-    let denial = standing.denial().unwrap_or(&none);
-    let words = Words::of(denial.reason);
+/// Appends a whole refusal as HTTP/1 has it, for servers that make their answers themselves: the lines of its headers to
+/// `out`, all but the length of the body and the date, and the same [body] to `body`. Who is denied is often denied again
+/// and again, so the last refusal is kept and copied where nothing is new but the part of the wait that is below a
+/// second.
+pub fn put(standing: &Standing<'_>, set: HeaderSet, out: &mut Vec<u8>, body: &mut Vec<u8>) {
+    thread_local! {
+        static LAST: RefCell<Last> = RefCell::default();
+    }
+    let Some((facts, name)) = Facts::of(standing, set) else {
+        put_lines(standing, set, out);
+        return put_body(standing, body);
+    };
+    LAST.with_borrow_mut(|last| {
+        if last.facts != Some(facts) || last.name != name {
+            last.facts = Some(facts);
+            last.name.clear();
+            last.name.push_str(name);
+            last.lines.clear();
+            put_lines(standing, set, &mut last.lines);
+            last.body.clear();
+            put_body_but_wait(standing, &mut last.body);
+        }
+        out.extend_from_slice(&last.lines);
+        body.extend_from_slice(&last.body);
+    });
+    put_wait(standing, body);
+}
+
+/// A refusal that was made before, without what follows on the last name in its body.
+#[derive(Default)]
+struct Last {
+    facts: Option<Facts>,
+    /// Of its policy.
+    name: String,
+    lines: Vec<u8>,
+    body: Vec<u8>,
+}
+
+/// All that a refusal by one policy says, but for the name of the policy and the wait in milliseconds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Facts {
+    set: HeaderSet,
+    reason: Reason,
+    unit: Unit,
+    is_violated: bool,
+    /// Quota, window and what is left.
+    policy: [u64; 3],
+    until_secs: Option<u64>,
+    /// The binding limit, what it has left, and when it has everything back.
+    binding: Option<[u64; 3]>,
+    retry_after_secs: Option<u64>,
+}
+
+impl Facts {
+    /// With the name; `None` where there is more than one policy, or none.
+    #[inline]
+    fn of<'s>(standing: &Standing<'s>, set: HeaderSet) -> Option<(Self, &'s str)> {
+        let (policy, denial) = (standing.only_policy()?, standing.denial()?);
+        let binding = standing
+            .binding()
+            .map(|binding| [binding.limit, binding.remaining, secs_ceil(binding.reset_after)]);
+        let facts = Self {
+            set,
+            reason: denial.reason,
+            unit: policy.unit(),
+            is_violated: policy.is_violated(),
+            policy: [policy.quota(), policy.window_secs(), policy.remaining()],
+            until_secs: standing.until_secs(policy),
+            binding,
+            retry_after_secs: standing.retry_after_secs(),
+        };
+        Some((facts, policy.name()))
+    }
+}
+
+fn put_lines(standing: &Standing<'_>, set: HeaderSet, out: &mut Vec<u8>) {
+    set.write_lines(standing, out);
+    out.extend_from_slice(b"cache-control: no-store\r\ncontent-type: application/problem+json\r\n");
+}
+
+fn put_body(standing: &Standing<'_>, out: &mut Vec<u8>) {
+    put_body_but_wait(standing, out);
+    put_wait(standing, out);
+}
+
+fn put_body_but_wait(standing: &Standing<'_>, out: &mut Vec<u8>) {
+    let reason = standing.denial().map_or(Reason::OverLimit, |denial| denial.reason);
+    let words = Words::of(reason);
     out.extend_from_slice(
         br#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,"detail":""#,
     );
@@ -97,9 +182,13 @@ pub fn put_body(standing: &Standing<'_>, out: &mut Vec<u8>) {
         None => out.extend_from_slice(words.without_wait.as_bytes()),
     }
     out.extend_from_slice(br#"","reason":""#);
-    out.extend_from_slice(denial.reason.as_str().as_bytes());
+    out.extend_from_slice(reason.as_str().as_bytes());
     out.extend_from_slice(br#"","retry_after_ms":"#);
-    match denial.retry_after {
+}
+
+/// What the body ends with.
+fn put_wait(standing: &Standing<'_>, out: &mut Vec<u8>) {
+    match standing.denial().and_then(|denial| denial.retry_after) {
         Some(wait) => put_number(out, Span::from(wait).as_millis_ceil()),
         None => out.extend_from_slice(b"null"),
     }
@@ -140,6 +229,64 @@ impl Words {
                 message: "Too many requests.",
                 without_wait: " Try again later.",
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::standing::Policy;
+
+    #[test]
+    fn a_refusal_that_is_copied_is_the_one_that_would_be_made() {
+        let millis = Duration::from_millis;
+        let policy = |name, remaining, retry_after| {
+            Policy::new(name, 9, remaining).per(millis(60_000)).violated(retry_after)
+        };
+        let denied = |reason, retry_after| Standing::denied(reason, retry_after);
+        let over = |name, left, wait| {
+            let wait = Some(millis(wait));
+            denied(Reason::OverLimit, wait).with(policy(name, left, wait)).bound_by(
+                9,
+                left,
+                millis(50_000),
+            )
+        };
+        let never = denied(Reason::NeverFits, None).with(policy("a", 0, None));
+        let standings = [
+            over("a", 0, 1_500),
+            over("a", 0, 1_499),
+            over("a", 0, 1_500),
+            over("a", 0, 999),
+            over("a", 1, 999),
+            over("b", 1, 999),
+            over("b", 1, 999).bound_by(9, 2, millis(50_000)),
+            over("b", 1, 999).bound_by(9, 2, millis(51_000)),
+            over("b", 1, 999).with(policy("b", 0, None)),
+            over("b\u{e9}", 1, 999).with(policy("b?", 0, None)),
+            never.clone(),
+            denied(Reason::Banned, None).with(policy("a", 0, None)),
+            denied(Reason::Banned, None)
+                .with(policy("a", 0, None).counting(Unit::ConcurrentRequests)),
+            denied(Reason::Banned, None).with(Policy::new("a", 9, 0)),
+            denied(Reason::Banned, None),
+            never,
+        ];
+        for standing in &standings {
+            for set in [HeaderSet::All, HeaderSet::XRateLimit, HeaderSet::All, HeaderSet::None] {
+                // Once made, once copied.
+                for _ in 0..2 {
+                    let (mut out, mut whole) = (Vec::new(), Vec::new());
+                    put(standing, set, &mut out, &mut whole);
+                    let mut lines = Vec::new();
+                    put_lines(standing, set, &mut lines);
+                    assert_eq!(out, lines, "{standing:?}");
+                    assert_eq!(whole, body(standing), "{standing:?}");
+                }
+            }
         }
     }
 }

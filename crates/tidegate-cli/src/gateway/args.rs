@@ -73,6 +73,9 @@ pub(crate) struct GatewayArgs {
     /// The longest body of a request [default: 64MiB]
     #[arg(long, value_name = "SIZE", env = "TIDEGATE_BODY_MAX", help_heading = "Gateway")]
     body_max: Option<Size>,
+    /// How long the whole body of a request may take [default: as long as some of it comes]
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_BODY_TIMEOUT", help_heading = "Gateway")]
+    body_timeout: Option<Time>,
     /// How long an upstream may take to begin its answer [default: 1m]
     #[arg(long, value_name = "TIME", env = "TIDEGATE_RESPONSE_TIMEOUT", help_heading = "Gateway")]
     response_timeout: Option<Time>,
@@ -124,6 +127,7 @@ impl GatewayArgs {
             balance: self.balance,
             host: self.host,
             body_max: self.body_max,
+            body_timeout: self.body_timeout,
             response_timeout: self.response_timeout,
             idle_timeout: self.idle_timeout,
             in_flight_max: self.in_flight_max,

@@ -50,6 +50,7 @@ pub struct RouteLayer {
     pub balance: Option<BalanceWord>,
     pub host: Option<HostWord>,
     pub body_max: Option<Size>,
+    pub body_timeout: Option<Time>,
     pub response_timeout: Option<Time>,
     pub idle_timeout: Option<Time>,
     pub connect_timeout: Option<Time>,
@@ -162,6 +163,7 @@ impl RouteLayer {
             balance: self.balance.or(below.balance),
             host: self.host.or(below.host),
             body_max: self.body_max.or(below.body_max),
+            body_timeout: self.body_timeout.or(below.body_timeout),
             response_timeout: self.response_timeout.or(below.response_timeout),
             idle_timeout: self.idle_timeout.or(below.idle_timeout),
             connect_timeout: self.connect_timeout.or(below.connect_timeout),
@@ -198,6 +200,7 @@ impl RouteLayer {
         let usual = Bounds::default();
         let bounds = Bounds {
             body_bytes_max: self.body_max.map_or(usual.body_bytes_max, |size| size.bytes() as u64),
+            body_timeout: self.body_timeout.map(Time::duration).or(usual.body_timeout),
             response_timeout: time(self.response_timeout, usual.response_timeout),
             idle_timeout: time(self.idle_timeout, usual.idle_timeout),
         };
@@ -255,6 +258,7 @@ impl Reader<'_, '_, '_> {
             balance: self.parsed("balance"),
             host: self.parsed("host"),
             body_max: self.parsed("body_max"),
+            body_timeout: self.parsed("body_timeout"),
             response_timeout: self.parsed("response_timeout"),
             idle_timeout: self.parsed("idle_timeout"),
             connect_timeout: self.parsed("connect_timeout"),

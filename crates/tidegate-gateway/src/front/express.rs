@@ -9,29 +9,34 @@
 use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
 use http::header::CONNECTION;
-use http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
+use http::{HeaderMap, Method, Request, Uri, Version};
+use tidegate::Timestamp;
 use tidegate_identity::Attributes;
 use tidegate_server::metrics::UpstreamFailure;
 use tidegate_server::web::opening::Opened;
-use tidegate_tower::grpc;
+use tidegate_tower::{Standing, grpc};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::end::{End, Over};
+use super::own::Own;
 use super::{FrontBounds, strict};
 use crate::access_log::Entry;
 use crate::forward::answer::{Answer, NoAnswer, Reply, exchange};
 use crate::forward::ended::Ended;
 use crate::forward::{BROKEN, Forward, UNREACHABLE, head, hop};
-use crate::gateway::{Client, Gateway};
-use crate::limit::{Refused, Ticket};
+use crate::gateway::{Client, Gateway, authenticate, begin};
+use crate::limit::{AtOnce, Refused, Ticket};
 use crate::problem::Problem;
 use crate::route::Route;
 use crate::upstream::Server;
@@ -47,6 +52,8 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 /// The most bytes of requests that are kept while one is under way.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
+/// The most bytes of answers that wait for those of requests that came with theirs.
+const UNSENT_BYTES_MAX: usize = 16 << 10;
 /// The most room for what is sent that a connection keeps while it waits.
 const KEPT_BYTES: usize = 4 << 10;
 
@@ -64,26 +71,24 @@ where
 {
     let wire = Wire::new(stream, bounds.head_bytes_max.min(HEAD_BYTES_MAX));
     let mut lane = Lane { gateway, client, wire, room: Room::default() };
-    let idle_max = bounds.head_timeout;
-    let mut drained = pin!(drain.cancelled());
-    let mut idle = pin!(tokio::time::sleep(idle_max));
+    let drained = pin!(drain.cancelled());
+    let idle = pin!(tokio::time::sleep(bounds.head_timeout));
+    let mut end = End::new(drain, drained, idle, bounds.head_timeout);
     // Whether nothing has come since that time was set. It is set anew when it is over, and not for every
     // request.
     let mut is_quiet = true;
     loop {
         // What has arrived goes before the end: a request that is there is answered.
         let is_over = loop {
-            tokio::select! {
-                biased;
-                read = lane.wire.read() => break read.ok()? == 0,
-                () = drained.as_mut() => break true,
-                () = idle.as_mut() => {
-                    if is_quiet {
-                        return None;
-                    }
-                    idle.set(tokio::time::sleep(idle_max));
-                    is_quiet = true;
-                }
+            let next = poll_fn(|context| match pin!(lane.wire.read()).poll(context) {
+                Poll::Ready(read) => Poll::Ready(Ok(read)),
+                Poll::Pending => end.poll(context).map(Err),
+            });
+            match next.await {
+                Ok(read) => break read.ok()? == 0,
+                Err(Over::Drain) => break true,
+                Err(Over::Idle) if is_quiet => return None,
+                Err(Over::Idle) => is_quiet = true,
             }
         };
         if is_over && lane.wire.input.is_empty() {
@@ -92,6 +97,7 @@ where
         }
         is_quiet = false;
         let is_next = lane.answer_all(drain).await?;
+        lane.wire.send().await?;
         // What was cut off because there was no more room is read on, and nothing else: who sends a part of a
         // request has a time for the rest, and the general server sees to it.
         if is_over || !is_next {
@@ -141,7 +147,8 @@ struct Reached<'g> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
     /// Answers all requests that are there and are for this place, and says whether the next one may be; `None`
-    /// where the connection has ended.
+    /// where the connection has ended. What came together is answered together: the last answers are left to be
+    /// sent.
     async fn answer_all(&mut self, drain: &CancellationToken) -> Option<bool> {
         while !self.wire.input.is_empty() {
             let Some(length) = head::end(&self.wire.input) else {
@@ -149,6 +156,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
             };
             if drain.is_cancelled() || length > self.wire.head_bytes_max {
                 return Some(false);
+            }
+            if self.wire.output.len() > UNSENT_BYTES_MAX {
+                self.wire.send().await?;
             }
             let head = self.wire.input.split_to(length).freeze();
             let became = match plain(&head, &mut self.room.headers) {
@@ -165,29 +175,71 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
 
     async fn answer(&mut self, mut request: Request<()>) -> Option<Became> {
         let (gateway, client) = (self.gateway, self.client);
+        let now = gateway.limits.engine.limiter().now();
         let mut attributes = std::mem::take(&mut self.room.attributes);
-        let looked = gateway.look(client, &mut request, &mut attributes);
+        let looked = gateway.look(client, &mut request, now, &mut attributes);
         let Some(route) = looked.ok().filter(|route| is_plain_route(route)) else {
             return Some(Became::Foreign);
         };
-        let mut entry = gateway.entry(client, &request);
-        let admitted = {
-            let headers = request.headers();
-            let admitting = pin!(gateway.admit(route, headers, &mut attributes, &mut entry));
-            self.wire.while_there(admitting).await?
-        };
-        match admitted {
-            Ok(ticket) => {
+        match self.admit(route, &request, now, &mut attributes).await? {
+            ControlFlow::Continue((ticket, entry)) => {
                 let forward = gateway.forward(client, route, &attributes);
                 self.forward(&forward, &mut request, ticket, entry).await?;
             }
-            Err(refused) => self.refuse(&request, refused, entry).await?,
+            ControlFlow::Break(()) => {}
         }
         self.room.attributes = attributes;
         // The bytes that the headers are parts of are read into again.
         self.room.headers = std::mem::take(request.headers_mut());
         self.room.headers.clear();
         Some(Became::Answered)
+    }
+
+    /// Asks the limiter, and waits where it says so. A request that does not pass is answered.
+    #[inline]
+    async fn admit(
+        &mut self,
+        route: &Route,
+        request: &Request<()>,
+        now: Timestamp,
+        attributes: &mut Attributes,
+    ) -> Option<ControlFlow<(), (Ticket, Option<Entry>)>> {
+        let (gateway, limits) = (self.gateway, &self.gateway.limits);
+        let mut entry = gateway.entry(self.client, request);
+        let is_refused = authenticate(route, request.headers(), attributes, &mut entry);
+        let at_once = {
+            let (out, body) = (&mut self.wire.output, &mut self.room.body);
+            let denied = |standing: &Standing<'_>| {
+                let is_head = request.method() == Method::HEAD;
+                let own = Own { out, body, is_head, now, entry: entry.take() };
+                own.deny(limits, standing, grpc::content_type(request.headers()));
+            };
+            limits.admit_at_once(&route.domain, attributes, now, denied)
+        };
+        let admitted = match at_once {
+            Some(AtOnce::Denied(())) => return Some(ControlFlow::Break(())),
+            Some(AtOnce::Passes(ticket, delay)) => {
+                if !delay.is_zero() {
+                    self.wait(Box::pin(tokio::time::sleep(delay))).await?;
+                }
+                Ok(ticket)
+            }
+            Some(AtOnce::Undecided(why)) => Err(Refused::Undecided(why)),
+            None => self.wait(Box::pin(limits.admit(&route.domain, attributes))).await?,
+        };
+        match admitted.and_then(|ticket| begin(ticket, is_refused)) {
+            Ok(ticket) => Some(ControlFlow::Continue((ticket, entry))),
+            Err(refused) => {
+                self.refuse(request, refused, entry);
+                Some(ControlFlow::Break(()))
+            }
+        }
+    }
+
+    /// Waits for something for as long as the client is there, and not before it has what was made for it.
+    async fn wait<T>(&mut self, mut future: BoxFuture<'_, T>) -> Option<T> {
+        self.wire.send().await?;
+        self.wire.while_there(future.as_mut()).await
     }
 
     async fn forward(
@@ -197,6 +249,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
         mut ticket: Ticket,
         entry: Option<Entry>,
     ) -> Option<()> {
+        // What comes before it need not wait for an upstream.
+        self.wire.send().await?;
         let reached = {
             let reaching = pin!(reach(forward, request, &mut self.room));
             self.wire.while_there(reaching).await?
@@ -206,7 +260,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
             Err(problem) => {
                 ticket.answered(problem.status().as_u16());
                 drop(ticket);
-                self.refuse(request, Refused::By(problem), entry).await
+                self.refuse(request, Refused::By(problem), entry);
+                Some(())
             }
         }
     }
@@ -261,45 +316,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Sends an answer of the gateway's own; to `HEAD` without the body, which would be taken for the next
-    /// answer.
-    async fn refuse(
-        &mut self,
-        request: &Request<()>,
-        refused: Refused,
-        mut entry: Option<Entry>,
-    ) -> Option<()> {
+    /// Makes an answer of the gateway's own.
+    fn refuse(&mut self, request: &Request<()>, refused: Refused, entry: Option<Entry>) {
         let limits = &self.gateway.limits;
-        let (out, body) = (&mut self.wire.output, &mut self.room.body);
-        body.clear();
         let grpc_type = grpc::content_type(request.headers());
-        let status = match (refused, grpc_type) {
-            (Refused::Denied(answer), None) => {
-                out.extend_from_slice(b"HTTP/1.1 429 Too Many Requests\r\n");
-                limits.put_refusal(&answer, out, body);
-                StatusCode::TOO_MANY_REQUESTS
-            }
-            (refused, grpc_type) => {
-                let (parts, whole) = limits.response(refused, grpc_type.cloned()).into_parts();
-                let reason = parts.status.canonical_reason().unwrap_or_default();
-                head::put_status(out, parts.status, reason.as_bytes());
-                head::put_headers(out, &parts.headers);
-                body.extend_from_slice(&whole.whole());
-                parts.status
-            }
+        let own = Own {
+            out: &mut self.wire.output,
+            body: &mut self.room.body,
+            is_head: request.method() == Method::HEAD,
+            now: limits.engine.limiter().now(),
+            entry,
         };
-        let sent = if request.method() == Method::HEAD { &[][..] } else { &body[..] };
-        if let Some(entry) = &mut entry {
-            entry.answered(status);
-            entry.sent(sent.len() as u64);
+        match refused {
+            Refused::Denied(answer) => own.deny(limits, &answer.standing(), grpc_type),
+            refused => own.respond(limits.response(refused, grpc_type.cloned())),
         }
-        drop(entry);
-        let mut length = itoa::Buffer::new();
-        head::put_line(out, b"content-length", length.format(body.len()).as_bytes());
-        head::put_date_line(out, limits.engine.limiter().now());
-        out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(sent);
-        self.wire.send().await
     }
 }
 
@@ -459,7 +490,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 
     /// Runs something for as long as the client is there. What it sends meanwhile is kept.
-    async fn while_there<F: Future>(&mut self, mut future: Pin<&mut F>) -> Option<F::Output> {
+    async fn while_there<F: Future + ?Sized>(
+        &mut self,
+        mut future: Pin<&mut F>,
+    ) -> Option<F::Output> {
         poll_fn(|context| match future.as_mut().poll(context) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
             Poll::Pending if self.is_gone(context) => Poll::Ready(None),

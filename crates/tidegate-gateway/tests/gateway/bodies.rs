@@ -100,6 +100,34 @@ async fn a_client_that_stops_in_its_body_is_408_and_one_that_leaves_leaves_nothi
 }
 
 #[tokio::test]
+async fn a_body_that_comes_byte_by_byte_ends_in_time_where_a_time_is_set() {
+    let upstream = Upstream::echo().await;
+    let mut settings = settings(&[&upstream.url()]);
+    settings.routes[0].bounds.body_timeout = Some(Duration::from_millis(300));
+    let running = gateway(settings).await;
+    let stream = TcpStream::connect(port(&running)).await.unwrap();
+    let (mut reading, mut writing) = stream.into_split();
+    let trickling = tokio::spawn(async move {
+        let head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        writing.write_all(head).await.unwrap();
+        let mut every = tokio::time::interval(Duration::from_millis(10));
+        // It goes on for as long as it is let.
+        while writing.write_all(b"1\r\nx\r\n").await.is_ok() {
+            every.tick().await;
+        }
+    });
+    let answer = read_until(&mut reading, "\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer:?}");
+    until_nothing_is_left(&running).await;
+    trickling.abort();
+    // One that comes in time is taken.
+    let posted =
+        b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbody";
+    let answer = exchange(port(&running), posted).await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("4 bytes: body"), "{answer:?}");
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_in_mid_upload_is_told_to_the_upstream() {
     let (tell, told) = tokio::sync::watch::channel(false);
     let reading = Upstream::accepting(move |mut stream, asked| {

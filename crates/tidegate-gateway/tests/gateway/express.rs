@@ -132,6 +132,53 @@ async fn every_way_to_end_a_body_is_understood() {
 }
 
 #[tokio::test]
+async fn who_understands_trailers_gets_them_and_nobody_else() {
+    let chunked = b"HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n\
+                    2\r\nhe\r\n3\r\nllo\r\n0\r\nX-Sum: 42\r\n\r\n";
+    for te in
+        ["TE: trailers", "te: Trailers", "TE: gzip, trailers", "Connection: TE\r\nTE: trailers"]
+    {
+        let upstream = Upstream::raw(chunked).await;
+        let running = gateway(settings(&[&upstream.url()])).await;
+        let asking = format!("GET /a HTTP/1.1\r\nHost: a.example\r\n{te}\r\n\r\n");
+        // The connection has begun with a plain request.
+        let text = all(&running, &[PLAIN, &asking, CLOSING]).await;
+        let answers: Vec<&str> = text.split("HTTP/1.1 200 OK\r\n").skip(1).collect();
+        assert_eq!((answers.len(), upstream.asked()), (3, 3), "{text}");
+        for (answer, is_told) in answers.iter().zip([false, true, false]) {
+            let lower = answer.to_ascii_lowercase();
+            assert!(answer.contains("\r\nhe\r\n"), "{te}: {answer}");
+            assert_eq!(lower.ends_with("\r\n0\r\nx-sum: 42\r\n\r\n"), is_told, "{te}: {answer}");
+            assert_eq!(lower.contains("42"), is_told, "{te}: {answer}");
+        }
+        until_idle(&running).await;
+    }
+}
+
+#[tokio::test]
+async fn requests_that_come_together_are_denied_together() {
+    let upstream = Upstream::echo().await;
+    let settings = with_rules(&[&upstream.url()], |layer| {
+        layer.limit = Some("3/day per ip".parse().unwrap());
+    });
+    let running = gateway(settings).await;
+    // More answers than wait for one another, and of those that pass each after those before it.
+    let text = all(&running, &[&PLAIN.repeat(100), CLOSING]).await;
+    let mut rest = text.as_str();
+    for number in 0..101 {
+        let (head, body) = next(&mut rest);
+        if number < 3 {
+            assert_eq!(head[0], "HTTP/1.1 200 OK");
+        } else {
+            assert_eq!(head[0], "HTTP/1.1 429 Too Many Requests");
+            assert!(body.starts_with('{') && body.ends_with('}'), "{body}");
+        }
+    }
+    assert_eq!((rest, upstream.asked()), ("", 3));
+    until_idle(&running).await;
+}
+
+#[tokio::test]
 async fn the_answer_to_head_has_no_body() {
     let upstream = Upstream::raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n").await;
     let running = gateway(settings(&[&upstream.url()])).await;

@@ -2,6 +2,8 @@
 //! for them. Nobody is asked and nothing is waited for, so no future is made. Whatever takes more than that
 //! is for `decide`, which would have answered the same here.
 
+use std::ops::ControlFlow;
+
 use tidegate_core::Timestamp;
 use tidegate_redis::Shared;
 use tidegate_store::{Charge, Request};
@@ -28,6 +30,24 @@ impl<C: Clock> RuleLimiter<C, Place> {
         let mut decision = RuleDecision::pending(self.current.load(), now);
         let decided = self.decide_at_once(&mut decision, call)?;
         Some(then(decided.map(|()| &mut decision)))
+    }
+
+    /// The same for who keeps some decisions: those that `ends` makes nothing of are handed back.
+    #[inline]
+    pub fn check_at_once_or_keep<T>(
+        &self,
+        call: &Call<'_>,
+        now: Timestamp,
+        ends: impl FnOnce(&mut RuleDecision) -> Option<T>,
+    ) -> Option<Result<ControlFlow<T, RuleDecision>, CheckError>> {
+        let mut decision = RuleDecision::pending(self.current.load(), now);
+        if let Err(error) = self.decide_at_once(&mut decision, call)? {
+            return Some(Err(error));
+        }
+        Some(Ok(match ends(&mut decision) {
+            Some(ended) => ControlFlow::Break(ended),
+            None => ControlFlow::Continue(decision),
+        }))
     }
 
     /// The same for who keeps the decision.

@@ -1,0 +1,71 @@
+//! Answers of the gateway's own, as bytes of HTTP/1, appended to what is to be sent. What they say is in `limit` and
+//! `problem`.
+
+use http::header::HeaderValue;
+use http::{Response, StatusCode};
+use tidegate::Timestamp;
+use tidegate_tower::{Standing, grpc};
+
+use crate::access_log::Entry;
+use crate::body::ResponseBody;
+use crate::forward::head;
+use crate::limit::Limits;
+
+/// Where an answer is made, and for what.
+pub(super) struct Own<'w> {
+    /// What is to be sent.
+    pub(super) out: &'w mut Vec<u8>,
+    /// Room for its body.
+    pub(super) body: &'w mut Vec<u8>,
+    /// Whether it was asked for without its body, which would be taken for the next answer.
+    pub(super) is_head: bool,
+    pub(super) now: Timestamp,
+    pub(super) entry: Option<Entry>,
+}
+
+impl Own<'_> {
+    /// The answer to a request that the limiter denies, in the words of gRPC where there is a content type of it.
+    pub(super) fn deny(
+        self,
+        limits: &Limits,
+        standing: &Standing<'_>,
+        grpc_type: Option<&HeaderValue>,
+    ) {
+        if let Some(grpc_type) = grpc_type {
+            let response = grpc::refusal(standing, limits.headers, grpc_type.clone());
+            return self.respond(response.map(ResponseBody::full));
+        }
+        self.body.clear();
+        self.out.extend_from_slice(b"HTTP/1.1 429 Too Many Requests\r\n");
+        limits.put_refusal(standing, self.out, self.body);
+        self.end(StatusCode::TOO_MANY_REQUESTS);
+    }
+
+    /// Any other answer.
+    pub(super) fn respond(self, response: Response<ResponseBody>) {
+        let (parts, whole) = response.into_parts();
+        let reason = parts.status.canonical_reason().unwrap_or_default();
+        head::put_status(self.out, parts.status, reason.as_bytes());
+        head::put_headers(self.out, &parts.headers);
+        self.body.clear();
+        self.body.extend_from_slice(&whole.whole());
+        self.end(parts.status);
+    }
+
+    /// Appends what is left to tell, and the body.
+    #[inline]
+    fn end(self, status: StatusCode) {
+        let Self { out, body, is_head, now, entry } = self;
+        out.extend_from_slice(b"content-length: ");
+        out.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
+        out.extend_from_slice(b"\r\n");
+        head::put_date_line(out, now);
+        out.extend_from_slice(b"\r\n");
+        let sent = if is_head { &[][..] } else { &body[..] };
+        out.extend_from_slice(sent);
+        if let Some(mut entry) = entry {
+            entry.answered(status);
+            entry.sent(sent.len() as u64);
+        }
+    }
+}
