@@ -16,10 +16,14 @@ const OURS: &str = "tidegate gateway";
 const DENYING: &str = "tidegate gateway, denying";
 const NGINX: &str = "nginx proxy_pass";
 const NGINX_LIMITED: &str = "nginx proxy_pass with limit_req";
+const NGINX_DENYING: &str = "nginx limit_req, denying";
 
 /// A limit that nobody reaches, and one that everybody has.
 const FAR: &str = "1000000000 per day per ip";
 const NEAR: &str = "1 per day per ip";
+/// The same in nginx: the rate of the zone, and what else is said of the limit.
+const NGINX_FAR: (&str, &str) = ("1000000r/s", "burst=1000000 nodelay");
+const NGINX_NEAR: (&str, &str) = ("1r/m", "");
 
 pub(super) fn figures(
     tidegate: &Path,
@@ -34,32 +38,37 @@ pub(super) fn figures(
     };
     let ours = gateway(tidegate, &behind, cores.server, FAR)?;
     let denying = gateway(tidegate, &behind, cores.server, NEAR)?;
-    let (nginx, _folder) = nginx(NGINX, &behind, cores.server, false)?;
-    let (limited, _other_folder) = self::nginx(NGINX_LIMITED, &behind, cores.server, true)?;
-    let words = vec!["http".to_owned(), denying.address().to_string()];
+    let nginx = |name, limit| nginx(name, &behind, cores.server, limit);
+    let (plain, _folder) = nginx(NGINX, None)?;
+    let (limited, _folder_of_limited) = nginx(NGINX_LIMITED, Some(NGINX_FAR))?;
+    let (nginx_denying, _folder_of_denying) = nginx(NGINX_DENYING, Some(NGINX_NEAR))?;
     let entrants = vec![
         entrant(OURS, &ours, &["http"], None),
-        entrant(NGINX, &nginx, &["http"], Some(0.8)),
+        entrant(NGINX, &plain, &["http"], Some(0.8)),
         entrant(NGINX_LIMITED, &limited, &["http"], None),
-        Entrant {
-            name: DENYING,
-            process: denying.id(),
-            asks: Asks::ToBeDenied(words),
-            target: None,
-        },
+        denied(DENYING, &denying),
+        denied(NGINX_DENYING, &nginx_denying),
     ];
     let driver = Driver { tidegate: tidegate.to_owned(), core: cores.load, keys: load::KEYS };
     let scenario = Scenario::closed("a gateway, 1 KB", 16, 1, entrants).sharing_the_core_of_load();
     let tried = scenario.run(&driver, effort)?;
     let mut figures = tried.throughput();
-    figures.push(Figure {
-        figure: "a gateway: denying to forwarding".to_owned(),
-        value: tried.best_rate_of(DENYING) / tried.best_rate_of(OURS),
+    let to_forwarding = |denying, forwarding| Figure {
+        figure: format!("{denying}: to forwarding"),
+        value: tried.best_rate_of(denying) / tried.best_rate_of(forwarding),
         unit: "times the requests",
         peer: None,
-        target: Some(Target::AtLeast(3.0)),
-    });
+        target: None,
+    };
+    let ours = to_forwarding(DENYING, OURS);
+    figures.push(Figure { target: Some(Target::AtLeast(3.0)), ..ours });
+    figures.push(to_forwarding(NGINX_DENYING, NGINX));
     Ok((figures, tried.idle_servers()))
+}
+
+fn denied(name: &'static str, server: &Server) -> Entrant {
+    let words = vec!["http".to_owned(), server.address().to_string()];
+    Entrant { name, process: server.id(), asks: Asks::ToBeDenied(words), target: None }
 }
 
 fn gateway(
@@ -94,18 +103,16 @@ fn nginx(
     name: &str,
     behind: &Server,
     core: usize,
-    is_limited: bool,
+    limit: Option<(&str, &str)>,
 ) -> Result<(Server, Folder), Box<dyn Error>> {
     let port = free_port()?;
     let path = std::env::temp_dir().join(format!("tidegate-bench-{}-{port}", std::process::id()));
     fs::create_dir_all(&path)?;
     let folder = Folder(path);
-    let (zone, limit) = if is_limited {
-        let zone = "limit_req_zone $binary_remote_addr zone=all:10m rate=1000000r/s;";
-        (zone, "limit_req zone=all burst=1000000 nodelay;")
-    } else {
-        ("", "")
-    };
+    let (zone, limit) = limit.map_or_else(Default::default, |(rate, more)| {
+        let zone = format!("limit_req_zone $binary_remote_addr zone=all:10m rate={rate};");
+        (zone, format!("limit_req zone=all {more}; limit_req_status 429;"))
+    });
     let (listen, server) = (local(port), behind.address());
     let settings = format!(
         "daemon off; master_process off; worker_processes 1; pid nginx.pid; error_log error.log crit;
