@@ -115,13 +115,19 @@ pub(crate) fn write_address(address: IpAddr, out: &mut Vec<u8>) {
 fn write_v4(address: Ipv4Addr, out: &mut Vec<u8>) {
     // As long as the longest, with a dot behind each number.
     let (mut text, mut length) = ([0; 16], 0);
+    let mut put = |byte: u8| {
+        text[length & 15] = byte;
+        length += 1;
+    };
     for octet in address.octets() {
-        let digits = [b'0' + octet / 100, b'0' + octet / 10 % 10, b'0' + octet % 10, b'.'];
-        let skipped = usize::from(octet < 100) + usize::from(octet < 10);
-        for digit in &digits[skipped..] {
-            text[length] = *digit;
-            length += 1;
+        if octet >= 100 {
+            put(b'0' + octet / 100);
         }
+        if octet >= 10 {
+            put(b'0' + octet / 10 % 10);
+        }
+        put(b'0' + octet % 10);
+        put(b'.');
     }
     out.extend_from_slice(&text[..length - 1]);
 }

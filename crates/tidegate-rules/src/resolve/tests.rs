@@ -121,7 +121,7 @@ fn rules_read_what_they_name_in_any_place() {
     assert_eq!(reads("rules: [ { name: a, limit: 9/s } ]"), Reads::NOTHING);
     assert_eq!(rule("per: [ip]"), Reads::IP);
     assert_eq!(rule("match: { path: /a, method: POST }"), Reads::PATH.and(Reads::METHOD));
-    assert_eq!(rule("match: { path: /A }, ignore_case: true"), Reads::PATH);
+    assert_eq!(rule("match: { path: /A, ignore_case: true }"), Reads::PATH);
     assert_eq!(rule("match: { host: { not: a } }"), Reads::HOST);
     assert_eq!(rule("tiers: { by: country, limits: { a: 10/s } }"), Reads::COUNTRY);
     assert_eq!(rule("cost: { attribute: asn, default: 5 }"), Reads::ASN);
