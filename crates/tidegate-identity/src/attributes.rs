@@ -116,17 +116,14 @@ impl Attributes {
         const FEW: usize = 4;
         let mut few = [Attribute { name: "", value: &[] }; FEW];
         let many;
-        let list = match few.get_mut(..self.ends.len()) {
-            Some(few) => {
-                for (place, attribute) in few.iter_mut().zip(self.iter()) {
-                    *place = attribute;
-                }
-                &*few
+        let list = if let Some(few) = few.get_mut(..self.ends.len()) {
+            for (place, attribute) in few.iter_mut().zip(self.iter()) {
+                *place = attribute;
             }
-            None => {
-                many = self.list();
-                &many[..]
-            }
+            &*few
+        } else {
+            many = self.list();
+            &many[..]
         };
         read(list)
     }
