@@ -109,6 +109,25 @@ impl Attributes {
         self.iter().collect()
     }
 
+    /// Hands the attributes to `read` as a list, whose room is small where there are few of them.
+    #[inline]
+    pub fn with_list<T>(&self, read: impl FnOnce(&[Attribute<'_>]) -> T) -> T {
+        /// More than most rules read.
+        const FEW: usize = 4;
+        let mut few = [Attribute { name: "", value: &[] }; FEW];
+        let many;
+        let list = if let Some(few) = few.get_mut(..self.ends.len()) {
+            for (place, attribute) in few.iter_mut().zip(self.iter()) {
+                *place = attribute;
+            }
+            &*few
+        } else {
+            many = self.list();
+            &many[..]
+        };
+        read(list)
+    }
+
     /// The value of the attribute of this name.
     pub fn value(&self, name: &str) -> Option<&[u8]> {
         self.iter().find(|attribute| attribute.name == name).map(|attribute| attribute.value)
@@ -206,6 +225,16 @@ mod tests {
         assert!(attributes.is_empty());
         assert_eq!(attributes.token(), Token::Absent);
         assert!(!attributes.doubts().any());
+    }
+
+    #[test]
+    fn few_attributes_and_many_are_listed_alike() {
+        let mut attributes = Attributes::new();
+        for count in 0..2 * INLINE_ATTRIBUTES {
+            assert_eq!(attributes.len(), count);
+            attributes.with_list(|list| assert_eq!(list, &attributes.list()[..]));
+            attributes.push(&format!("name {count}"), &[count as u8]);
+        }
     }
 
     proptest! {

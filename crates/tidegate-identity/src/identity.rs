@@ -5,6 +5,7 @@ use std::io::Write as _;
 
 use http::header::HOST;
 use tidegate_core::Timestamp;
+use tidegate_rules::Reads;
 use tidegate_rules::path::normalise;
 
 use crate::address::{Addresses, write_address};
@@ -53,22 +54,25 @@ impl Identity {
     /// `method`, `host`, `path`, the claims of a valid token, `api_key`, and what else is extracted, both in the
     /// order of the settings. `now` is the time since the Unix epoch; only the times in tokens are compared with it.
     pub fn attributes(&self, request: &RequestParts<'_>, now: Timestamp, out: &mut Attributes) {
+        self.attributes_read(request, Reads::ALL, now, out);
+    }
+
+    /// The same with those attributes alone that somebody reads. What became of the token and what the request leaves
+    /// open is told of them and of no others.
+    #[inline]
+    pub fn attributes_read(
+        &self,
+        request: &RequestParts<'_>,
+        reads: Reads,
+        now: Timestamp,
+        out: &mut Attributes,
+    ) {
         out.clear();
-        self.put_client(request, out);
-        out.push_with(names::METHOD, |values| {
-            let start = values.len();
-            values.extend_from_slice(request.method);
-            self.fingerprint.shorten(values, start, VALUE_BYTES_MAX);
-        });
-        host(request, out);
-        if let Some(path) = request.path {
-            // It is not shortened, since a rule may look at the end of it. Servers bound it.
-            out.push(names::PATH, &normalise(path));
+        if reads.any_of(Reads::OF_CLIENT) {
+            self.put_client(request, reads, out);
         }
-        self.token(request, now, out);
-        self.api_key(request, out);
-        for extract in &self.extract {
-            self.extract(extract, request, out);
+        if reads.any_of(Reads::OF_REQUEST) {
+            self.put_request(request, reads, now, out);
         }
     }
 
@@ -89,19 +93,57 @@ impl Identity {
         self.clients.is_proxy(peer, &self.addresses)
     }
 
-    fn put_client(&self, request: &RequestParts<'_>, out: &mut Attributes) {
+    fn put_client(&self, request: &RequestParts<'_>, reads: Reads, out: &mut Attributes) {
         let Some(client) = self.client(request) else { return };
-        out.push_with(names::IP, |values| self.addresses.write_network(client, values));
-        if self.addresses.whole {
+        if reads.any_of(Reads::IP) {
+            out.push_with(names::IP, |values| self.addresses.write_network(client, values));
+        }
+        if self.addresses.whole && reads.any_of(Reads::ADDRESS) {
             out.push_with(names::ADDRESS, |values| write_address(client, values));
         }
         if self.countries.is_empty() {
             return;
         }
-        out.push_if(names::COUNTRY, |values| self.countries.write_country(client, values));
-        if let Some(asn) = self.countries.asn(client) {
+        if reads.any_of(Reads::COUNTRY) {
+            out.push_if(names::COUNTRY, |values| self.countries.write_country(client, values));
+        }
+        if let Some(asn) = reads.any_of(Reads::ASN).then(|| self.countries.asn(client)).flatten() {
             // Writing to a `Vec` cannot fail.
             out.push_with(names::ASN, |values| drop(write!(values, "{asn}")));
+        }
+    }
+
+    /// All that does not come of the address.
+    fn put_request(
+        &self,
+        request: &RequestParts<'_>,
+        reads: Reads,
+        now: Timestamp,
+        out: &mut Attributes,
+    ) {
+        if reads.any_of(Reads::METHOD) {
+            out.push_with(names::METHOD, |values| {
+                let start = values.len();
+                values.extend_from_slice(request.method);
+                self.fingerprint.shorten(values, start, VALUE_BYTES_MAX);
+            });
+        }
+        if reads.any_of(Reads::HOST) {
+            host(request, out);
+        }
+        if let Some(path) = request.path.filter(|_| reads.any_of(Reads::PATH)) {
+            // It is not shortened, since a rule may look at the end of it. Servers bound it.
+            out.push(names::PATH, &normalise(path));
+        }
+        let reads_others = reads.any_of(Reads::OTHERS);
+        if reads_others {
+            self.token(request, now, out);
+        }
+        if reads.any_of(Reads::API_KEY) {
+            self.api_key(request, out);
+        }
+        for extract in self.extract.iter().filter(|_| reads_others) {
+            self.extract(extract, request, out);
         }
     }
 

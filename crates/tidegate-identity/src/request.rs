@@ -49,6 +49,12 @@ impl<'r> RequestParts<'r> {
         Self { peer, method, host, path, query, headers }
     }
 
+    /// A request of which nothing is looked at but [who sent it](tidegate_rules::Reads::OF_CLIENT).
+    #[inline]
+    pub fn of_client(peer: Option<IpAddr>, headers: &'r HeaderMap) -> Self {
+        Self { peer, method: b"", host: Host::Absent, path: None, query: b"", headers }
+    }
+
     /// A request in the types of the `http` crate.
     pub fn of_http(
         peer: Option<IpAddr>,

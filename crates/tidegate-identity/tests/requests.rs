@@ -11,6 +11,7 @@ use tidegate_identity::{
     Attributes, Claim, Dialect, Extract, ForwardAuthError, ForwardedHeader, Identity,
     IdentityConfig, RequestParts, Source, TokenConfig, TokenKey, Trust, forward_auth,
 };
+use tidegate_rules::Reads;
 
 const PROXY: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
 
@@ -49,6 +50,39 @@ fn value(
     let request = RequestParts::new(peer, b"GET", b"/", headers);
     let out = attributes(identity, &request);
     out.value(name).map(|value| String::from_utf8_lossy(value).into_owned())
+}
+
+#[test]
+fn what_is_read_is_made_as_ever_and_nothing_else() {
+    let mut config = trusting(ForwardedHeader::XForwardedFor);
+    config.address.whole = true;
+    config.api_key = vec![Source::header("x-api-key").expect("a name")];
+    config.extract = vec![Extract::named("tenant", Source::header("x-tenant").expect("a name"))];
+    let identity = compiled(config);
+    let lines: [(_, &[u8]); 4] = [
+        ("host", b"example.com"),
+        ("x-forwarded-for", b"192.0.2.7"),
+        ("x-api-key", b"secret"),
+        ("x-tenant", b"acme"),
+    ];
+    let headers = headers(&lines);
+    let request = RequestParts::new(PROXY, b"GET", b"/a//b?c", &headers);
+    let all = attributes(&identity, &request);
+    assert_eq!(all.len(), 7);
+    let mut out = Attributes::new();
+    for first in all.iter() {
+        for second in all.iter() {
+            let reads = Reads::named(first.name).and(Reads::named(second.name));
+            identity.attributes_read(&request, reads, Timestamp::ZERO, &mut out);
+            let expected = all.iter().filter(|one| reads.any_of(Reads::named(one.name)));
+            assert!(out.iter().eq(expected), "{reads:?}");
+        }
+    }
+    identity.attributes_read(&request, Reads::NOTHING, Timestamp::ZERO, &mut out);
+    assert!(out.is_empty());
+    let client = RequestParts::of_client(PROXY, &headers);
+    identity.attributes_read(&client, Reads::OF_CLIENT, Timestamp::ZERO, &mut out);
+    assert!(out.iter().eq(all.iter().take(2)), "{out:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use tidegate_core::{Consistency, Timestamp};
 
+use crate::attribute::Reads;
 use crate::descriptor::{DescriptorTree, with_rules};
 use crate::identity::KeyHasher;
 use crate::index::{AttributeId, Builder, Index};
@@ -45,6 +46,7 @@ pub struct CompiledRules {
     kept: Kept,
     is_elastic: bool,
     names_leased: bool,
+    reads: Reads,
     version: u64,
     since: Option<Timestamp>,
 }
@@ -158,6 +160,7 @@ impl CompiledRules {
         let is_leased = |limit: &CompiledLimit| limit.consistency() == Some(Consistency::Leased);
         let names_leased = limits.iter().any(is_leased);
         let heirs = Heirs::new(&limits);
+        let reads = domains.iter().fold(Reads::NOTHING, |all, one| all.and(one.reads()));
         let hasher = *hasher;
         Self {
             set,
@@ -170,6 +173,7 @@ impl CompiledRules {
             kept,
             is_elastic,
             names_leased,
+            reads,
             version,
             since,
         }
@@ -200,6 +204,12 @@ impl CompiledRules {
     #[inline]
     pub fn names_leased(&self) -> bool {
         self.names_leased
+    }
+
+    /// The attributes that some rule of some domain looks at. Requests that differ in others alone are decided alike.
+    #[inline]
+    pub fn reads(&self) -> Reads {
+        self.reads
     }
 
     /// How many sets of rules there have been with this one: 1 for the first, and one more for each
@@ -277,6 +287,13 @@ impl CompiledRules {
     #[inline]
     pub(crate) fn compiled_rule(&self, id: RuleId) -> &CompiledRule {
         &self.rules[id.0 as usize]
+    }
+}
+
+impl CompiledDomain {
+    /// Descriptors are told apart by all that they have, and rules by what they name.
+    fn reads(&self) -> Reads {
+        if self.descriptors.is_some() { Reads::ALL } else { self.index.reads() }
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) use names::AttributeId;
 pub(crate) use view::View;
 
 pub(crate) use crate::attribute::ATTRIBUTES_MAX;
-use crate::attribute::Attribute;
+use crate::attribute::{Attribute, Reads};
 use crate::rule::{Condition, Rule};
 use check::Check;
 use checks::Checks;
@@ -71,6 +71,11 @@ impl Index {
     #[inline]
     pub(crate) fn look(&self, view: &mut View<'_>) {
         view.look(&self.names, self.wants_network);
+    }
+
+    /// The attributes that have a number: no others are looked at.
+    pub(crate) fn reads(&self) -> Reads {
+        self.names.reads
     }
 
     /// Puts the rules that match into `found`, and nothing else.

@@ -64,7 +64,7 @@ mod tree;
 mod unit;
 mod zones;
 
-pub use attribute::Attribute;
+pub use attribute::{Attribute, Reads};
 pub use canonical::describe;
 pub use diagnostic::{Diagnostic, Report, Severity};
 pub use error::{LimitProblem, ParseLimitError};

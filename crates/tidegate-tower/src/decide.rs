@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::{Attribute, Call, CheckError};
+use tidegate::{Attribute, Call, CheckError, Reads};
 use tidegate_identity::Attributes;
 use tidegate_rules::resolve::ResolveError;
 
@@ -30,7 +30,30 @@ pub trait Decide: Send + Sync + 'static {
     /// has been taken.
     fn decide_now(&self, call: &Call<'_>) -> Option<Result<Self::Decided, Undecided>>;
 
-    /// Decides, and may wait for somebody else.
+    /// Begins a decision that [`decide_begun`](Self::decide_begun) makes. `None` from who has nothing to begin with.
+    #[inline]
+    fn begin(&self) -> Option<Self::Decided> {
+        None
+    }
+
+    /// The attributes that a decision depends on which was [begun](Self::begin). No others are made of the request.
+    #[inline]
+    fn reads(&self, _begun: Option<&Self::Decided>) -> Reads {
+        Reads::ALL
+    }
+
+    /// As [`decide_now`](Self::decide_now), where the decision stands that was [begun](Self::begin): it is large, and
+    /// need not be moved.
+    #[inline]
+    fn decide_begun(
+        &self,
+        begun: &mut Option<Self::Decided>,
+        call: &Call<'_>,
+    ) -> Option<Result<(), Undecided>> {
+        Some(self.decide_now(call)?.map(|decided| *begun = Some(decided)))
+    }
+
+    /// Decides, and may wait for somebody else. All attributes are there, whatever was begun before.
     fn decide(self: Arc<Self>, asked: Asked) -> Deciding<Self::Decided>;
 
     /// The response to a call is there, with this status. Rules that count by the response are told.

@@ -213,7 +213,7 @@ pub(crate) struct Told {
     policies: Option<HeaderValue>,
     standing: Option<HeaderValue>,
     /// The limit, what it has left, and the seconds until it has everything back.
-    numbers: Option<[HeaderValue; 3]>,
+    numbers: Option<[u64; 3]>,
 }
 
 impl Told {
@@ -226,18 +226,15 @@ impl Told {
         if !has_policies && binding.is_none() {
             return Self::default();
         }
-        Values::with(|values| {
-            let numbers = binding.and_then(|binding| {
-                let limit = values.known_number(binding.limit);
-                let remaining = values.number(binding.remaining)?;
-                Some([limit, remaining, values.number(secs_ceil(binding.reset_after))?])
-            });
-            if !has_policies {
-                return Self { numbers, ..Self::default() };
-            }
-            let policies = values.policies(standing);
-            Self { policies, standing: values.text(|out| put_standing(out, standing)), numbers }
-        })
+        let numbers = binding
+            .map(|binding| [binding.limit, binding.remaining, secs_ceil(binding.reset_after)]);
+        if !has_policies {
+            return Self { numbers, ..Self::default() };
+        }
+        let (policies, standing) = Values::with(|values| {
+            (values.policies(standing), values.text(|out| put_standing(out, standing)))
+        });
+        Self { policies, standing, numbers }
     }
 
     /// Puts them into a map, in the place of any that are there.
@@ -256,10 +253,8 @@ impl Told {
         if let Some(value) = self.standing {
             headers.insert(&RATELIMIT, value);
         }
-        if let Some([limit, remaining, reset]) = self.numbers {
-            headers.insert(&X_LIMIT, limit);
-            headers.insert(&X_REMAINING, remaining);
-            headers.insert(&X_RESET, reset);
+        if let Some(numbers) = self.numbers {
+            put_numbers(numbers, headers);
         }
     }
 
@@ -273,15 +268,25 @@ impl Told {
                 headers.append(name, value);
             }
         }
-        let Some([limit, remaining, reset]) = self.numbers else { return };
+        let Some(numbers @ [_, remaining, _]) = self.numbers else { return };
         let number = |value: &HeaderValue| -> Option<u64> { value.to_str().ok()?.parse().ok() };
         let theirs = headers.get(&X_REMAINING).and_then(number);
-        let is_less = number(&remaining).is_some_and(|ours| theirs.is_none_or(|is| ours < is));
+        let is_less = theirs.is_none_or(|theirs| remaining < theirs);
         // A refusal from further in keeps its numbers: they are why it was refused.
         if is_less && !headers.contains_key(&RETRY_AFTER) {
-            headers.insert(&X_LIMIT, limit);
-            headers.insert(&X_REMAINING, remaining);
-            headers.insert(&X_RESET, reset);
+            put_numbers(numbers, headers);
         }
     }
+}
+
+/// The numbers of the binding limit, in the place of any that are there.
+fn put_numbers([limit, remaining, reset]: [u64; 3], headers: &mut HeaderMap) {
+    Values::with(|values| {
+        headers.insert(&X_LIMIT, values.known_number(limit));
+        for (name, number) in [(&X_REMAINING, remaining), (&X_RESET, reset)] {
+            if let Some(value) = values.number(number) {
+                headers.insert(name, value);
+            }
+        }
+    });
 }

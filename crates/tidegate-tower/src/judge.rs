@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
-use tidegate::{Call, Clock as _, SystemClock, Timestamp};
+use tidegate::{Call, Clock as _, Reads, SystemClock, Timestamp};
 use tidegate_identity::{Attributes, RequestParts};
 
 use crate::decide::{Asked, Decide, Decided, Undecided};
@@ -42,32 +42,72 @@ thread_local! {
 const DOUBTFUL: &str = "the request names more than one host or key, or one that is none";
 
 impl<D: Decide> Settings<D> {
-    /// Decides a request at once where that is possible.
+    /// Decides a request at once where that is possible. All but what most requests do is in a box, so that little is
+    /// moved about for these.
     #[inline]
-    pub(crate) fn judge(&self, head: &Head<'_>) -> First<D> {
+    pub(crate) fn judge(&self, head: &Head<'_>) -> Result<Passage<D>, Box<First<D>>> {
         let mut attributes = ATTRIBUTES.take();
-        self.describe_to(head, &mut attributes);
+        let mut begun = self.decider.begin();
+        let reads = self.reads(begun.as_ref());
+        self.describe_to(head, reads, &mut attributes);
         if self.refuse_doubtful && attributes.doubts().any() {
-            return First::Known(Verdict::Refuse(match Tongue::of(head.headers) {
-                Tongue::Http => refusal::doubtful(DOUBTFUL),
-                Tongue::Grpc(content_type) => grpc::doubtful(DOUBTFUL, content_type),
-            }));
+            return Err(doubtful(head));
         }
         let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
-        let decided = {
-            let list = attributes.list();
-            self.decider.decide_now(&Call::new(&self.domain, &list).with_cost(cost))
-        };
+        let decided = attributes.with_list(|list| {
+            self.decider.decide_begun(&mut begun, &Call::new(&self.domain, list).with_cost(cost))
+        });
         let Some(decided) = decided else {
-            let asked = Asked { domain: Arc::clone(&self.domain), attributes, cost };
-            return First::Ask(asked, Tongue::of(head.headers));
+            return Err(self.asked(head, reads, attributes, cost));
         };
         ATTRIBUTES.replace(attributes);
-        First::Known(self.weigh(decided, || Tongue::of(head.headers)))
+        if decided.is_ok()
+            && begun.as_ref().is_some_and(|one| one.is_allowed() && one.delay().is_zero())
+        {
+            return Ok(Passage::at_once(&mut begun, &self.decider, self.headers));
+        }
+        Err(self.weighed(head, decided, begun))
+    }
+
+    /// Which attributes are made. Who describes requests may look at all of them, and a doubt may be about each.
+    #[inline]
+    fn reads(&self, begun: Option<&D::Decided>) -> Reads {
+        if self.refuse_doubtful || self.describe.is_some() {
+            Reads::ALL
+        } else {
+            self.decider.reads(begun)
+        }
+    }
+
+    /// What has to be waited for. By then other rules may be in force, which read other attributes.
+    #[cold]
+    fn asked(
+        &self,
+        head: &Head<'_>,
+        reads: Reads,
+        mut attributes: Attributes,
+        cost: u64,
+    ) -> Box<First<D>> {
+        if reads != Reads::ALL {
+            self.describe_to(head, Reads::ALL, &mut attributes);
+        }
+        let asked = Asked { domain: Arc::clone(&self.domain), attributes, cost };
+        Box::new(First::Ask(asked, Tongue::of(head.headers)))
+    }
+
+    #[cold]
+    fn weighed(
+        &self,
+        head: &Head<'_>,
+        decided: Result<(), Undecided>,
+        begun: Option<D::Decided>,
+    ) -> Box<First<D>> {
+        // Who has decided left a decision there.
+        let decided = decided.and_then(|()| begun.ok_or(Undecided::Unavailable));
+        Box::new(First::Known(self.weigh(decided, || Tongue::of(head.headers))))
     }
 
     /// What follows from a decision. In what tongue a refusal is told is asked where there is one.
-    #[inline]
     pub(crate) fn weigh(
         &self,
         decided: Result<D::Decided, Undecided>,
@@ -90,7 +130,8 @@ impl<D: Decide> Settings<D> {
         }
         let delay = decided.delay();
         if delay.is_zero() {
-            return Verdict::Pass(Passage::at_once(decided, &self.decider, self.headers));
+            let passage = Passage::at_once(&mut Some(decided), &self.decider, self.headers);
+            return Verdict::Pass(passage);
         }
         if delay <= self.delay_max {
             let passage = Passage::waiting(decided, &self.decider, self.headers);
@@ -102,7 +143,8 @@ impl<D: Decide> Settings<D> {
         Verdict::Refuse(response)
     }
 
-    fn describe_to(&self, head: &Head<'_>, attributes: &mut Attributes) {
+    #[inline]
+    fn describe_to(&self, head: &Head<'_>, reads: Reads, attributes: &mut Attributes) {
         match &self.identity {
             Some(identity) => {
                 let peer = (self.peer)(head.extensions);
@@ -110,10 +152,14 @@ impl<D: Decide> Settings<D> {
                     warn_of_no_peer();
                 }
                 let Head { method, uri, headers, .. } = *head;
-                let parts = RequestParts::of_http(peer, method, uri, headers);
+                let parts = if reads.any_of(Reads::OF_REQUEST) {
+                    RequestParts::of_http(peer, method, uri, headers)
+                } else {
+                    RequestParts::of_client(peer, headers)
+                };
                 // Only tokens have times in them.
                 let now = if identity.reads_time() { SystemClock.now() } else { Timestamp::ZERO };
-                identity.attributes(&parts, now, attributes);
+                identity.attributes_read(&parts, reads, now, attributes);
             }
             None => attributes.clear(),
         }
@@ -128,6 +174,14 @@ impl<D: Decide> Settings<D> {
             Tongue::Grpc(content_type) => grpc::refusal(standing, self.headers, content_type),
         }
     }
+}
+
+#[cold]
+fn doubtful<D: Decide>(head: &Head<'_>) -> Box<First<D>> {
+    Box::new(First::Known(Verdict::Refuse(match Tongue::of(head.headers) {
+        Tongue::Http => refusal::doubtful(DOUBTFUL),
+        Tongue::Grpc(content_type) => grpc::doubtful(DOUBTFUL, content_type),
+    })))
 }
 
 /// Rules that count by address do not apply to requests that have none, and nobody would notice. It is

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::rules::Reason;
-use tidegate::{Call, Clock, RuleDecision, RuleLimiter};
+use tidegate::{Call, Clock, Reads, RuleDecision, RuleLimiter};
 
 use crate::decide::{Asked, Decide, Decided, Deciding, Undecided};
 use crate::standing::Standing;
@@ -43,6 +43,26 @@ impl<C: Clock + 'static> Decide for RuleLimiter<C> {
         Some(self.check(call).map_err(Undecided::from))
     }
 
+    #[inline]
+    fn begin(&self) -> Option<RuleDecision> {
+        Some(RuleLimiter::begin(self))
+    }
+
+    #[inline]
+    fn reads(&self, begun: Option<&RuleDecision>) -> Reads {
+        begun.map_or(Reads::ALL, |begun| RuleLimiter::reads(self, begun))
+    }
+
+    #[inline]
+    fn decide_begun(
+        &self,
+        begun: &mut Option<RuleDecision>,
+        call: &Call<'_>,
+    ) -> Option<Result<(), Undecided>> {
+        let decision = begun.get_or_insert_with(|| RuleLimiter::begin(self));
+        Some(self.check_begun(decision, call).map_err(Undecided::from))
+    }
+
     fn decide(self: Arc<Self>, asked: Asked) -> Deciding<RuleDecision> {
         let list = asked.attributes.list();
         let decided = self.check(&asked.call(&list)).map_err(Undecided::from);
@@ -71,7 +91,9 @@ mod shared {
     use tidegate::Place;
     use tokio::runtime::Handle;
 
-    use super::{Arc, Asked, Call, Clock, Decide, Deciding, RuleDecision, RuleLimiter, Undecided};
+    use super::{
+        Arc, Asked, Call, Clock, Decide, Deciding, Reads, RuleDecision, RuleLimiter, Undecided,
+    };
 
     /// What a future gives that never waits, because memory decides.
     fn at_once<F: Future>(future: F) -> Option<F::Output> {
@@ -95,6 +117,26 @@ mod shared {
         #[inline]
         fn decide_now(&self, call: &Call<'_>) -> Option<Result<RuleDecision, Undecided>> {
             Some(self.check_now(call)?.map_err(Undecided::from))
+        }
+
+        #[inline]
+        fn begin(&self) -> Option<RuleDecision> {
+            Some(RuleLimiter::begin(self))
+        }
+
+        #[inline]
+        fn reads(&self, begun: Option<&RuleDecision>) -> Reads {
+            begun.map_or(Reads::ALL, |begun| RuleLimiter::reads(self, begun))
+        }
+
+        #[inline]
+        fn decide_begun(
+            &self,
+            begun: &mut Option<RuleDecision>,
+            call: &Call<'_>,
+        ) -> Option<Result<(), Undecided>> {
+            let decision = begun.get_or_insert_with(|| RuleLimiter::begin(self));
+            Some(self.check_begun_now(decision, call)?.map_err(Undecided::from))
         }
 
         fn decide(self: Arc<Self>, asked: Asked) -> Deciding<RuleDecision> {

@@ -29,10 +29,13 @@ struct Kept<D: Decide> {
 impl<D: Decide> Passage<D> {
     /// Of a call that passes at once.
     #[inline]
-    pub(crate) fn at_once(decided: D::Decided, by: &Arc<D>, set: HeaderSet) -> Self {
+    pub(crate) fn at_once(place: &mut Option<D::Decided>, by: &Arc<D>, set: HeaderSet) -> Self {
+        let Some(decided) = place else { return Self::undecided() };
         let told = Told::of(set, &decided.standing());
         let is_kept = decided.holds_places() || decided.counts_responses();
-        Self { told, kept: is_kept.then(|| Box::new(Kept::new(decided, by, false))) }
+        // For most calls the decision stays where it is.
+        let kept = if is_kept { place.take() } else { None };
+        Self { told, kept: kept.map(|decided| Box::new(Kept::new(decided, by, false))) }
     }
 
     /// Of a call that waits for its turn.

@@ -58,8 +58,32 @@ where
         self.inner.poll_ready(cx)
     }
 
+    #[inline]
     fn call(&mut self, request: Request<A>) -> Self::Future {
         match self.settings.judge(&Head::of(&request)) {
+            Ok(passage) => ResponseFuture::calling(self.inner.call(request), passage),
+            Err(first) => self.call_otherwise(request, *first),
+        }
+    }
+}
+
+impl<S, D, W> RateLimit<S, D, W> {
+    /// The way of requests that do not pass at once.
+    #[cold]
+    fn call_otherwise<A, B>(
+        &mut self,
+        request: Request<A>,
+        first: First<D>,
+    ) -> ResponseFuture<S::Future, D, W::Body, S::Error, W>
+    where
+        S: Service<Request<A>, Response = Response<B>> + Clone + Send + 'static,
+        S::Future: Send,
+        D: Decide,
+        A: Send + 'static,
+        B: 'static,
+        W: Enclose<B> + 'static,
+    {
+        match first {
             First::Known(Verdict::Pass(passage)) => {
                 ResponseFuture::calling(self.inner.call(request), passage)
             }

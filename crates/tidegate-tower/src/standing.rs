@@ -70,12 +70,15 @@ impl<'a> Standing<'a> {
 
     /// What a decision by rules says. Limits in shadow and those that keep a share for others are not
     /// told: clients can do nothing about them.
+    #[inline]
     pub fn of(decision: &'a RuleDecision) -> Self {
-        let standing = match decision.reason() {
-            Some(reason) => Self::denied(reason, decision.retry_after()),
-            None => Self::allowed(),
-        };
-        standing.under(decision)
+        let mut standing = Self::allowed();
+        if let Some(reason) = decision.reason() {
+            let retry_after = decision.retry_after();
+            standing.denial = Some(Denial { reason, retry_after });
+        }
+        standing.put(decision);
+        standing
     }
 
     /// What a decision by rules says about a call that passes all the same, because somebody above the
@@ -97,14 +100,22 @@ impl<'a> Standing<'a> {
     /// The same with the policies of a decision.
     #[must_use]
     fn under(mut self, decision: &'a RuleDecision) -> Self {
-        let shown = decision.limits().filter(|limit| limit.is_enforced() && !limit.is_reserve());
-        self.policies.extend(shown.map(|limit| Policy::of(&limit)));
+        self.put(decision);
+        self
+    }
+
+    #[inline]
+    fn put(&mut self, decision: &'a RuleDecision) {
+        for limit in decision.limits() {
+            if limit.is_enforced() && !limit.is_reserve() {
+                self.policies.push(Policy::of(&limit));
+            }
+        }
         if let (Some(limit), Some(remaining), Some(reset_after)) =
             (decision.limit(), decision.remaining(), decision.reset_after())
         {
             self.binding = Some(Binding { limit, remaining, reset_after });
         }
-        self
     }
 
     /// The same with one more policy, which is shown after those before it.

@@ -9,7 +9,6 @@ use http::header::HeaderValue;
 
 use crate::headers::put_policies;
 use crate::standing::{Policy, Standing, Unit};
-use crate::text::put_number;
 
 /// What is taken from the heap at once. It stays there as long as one of the responses does, so it is not
 /// more than some forty of them need.
@@ -68,12 +67,7 @@ impl Values {
         let Self { scratch, room, .. } = self;
         scratch.clear();
         write(scratch);
-        if room.capacity() < scratch.len() {
-            // Where no response has a part of it any more, it is the same room again.
-            room.reserve(ROOM_BYTES.max(scratch.len()));
-        }
-        room.extend_from_slice(scratch);
-        HeaderValue::from_maybe_shared(room.split().freeze()).ok()
+        value(room, scratch)
     }
 
     /// A number that is another for most responses.
@@ -85,7 +79,7 @@ impl Values {
                 let text = &SMALL[start + 2 - digits..start + 2];
                 Some(HeaderValue::from_static(text))
             }
-            _ => self.text(|out| put_number(out, number)),
+            _ => value(&mut self.room, itoa::Buffer::new().format(number).as_bytes()),
         }
     }
 
@@ -122,6 +116,17 @@ impl Values {
         self.policies[place % KNOWN] = Some(known);
         Some(value)
     }
+}
+
+/// A value that takes its memory from a room.
+#[inline]
+fn value(room: &mut BytesMut, text: &[u8]) -> Option<HeaderValue> {
+    if room.capacity() < text.len() {
+        // Where no response has a part of it any more, it is the same room again.
+        room.reserve(ROOM_BYTES.max(text.len()));
+    }
+    room.extend_from_slice(text);
+    HeaderValue::from_maybe_shared(room.split().freeze()).ok()
 }
 
 #[cfg(test)]

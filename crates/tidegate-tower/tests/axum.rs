@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::Router;
 use axum::extract::MatchedPath;
 use axum::routing::{any, get};
-use support::{Answer, Client, limiter, request, serve};
+use support::{Answer, Client, limiter, request, rules, serve};
 use tidegate_identity::{Identity, IdentityConfig, Source, Trust};
 use tidegate_tower::{HeaderSet, RateLimitLayer};
 use tokio::task::JoinSet;
@@ -230,6 +230,27 @@ rules: [ { name: all, match: { plan: free, route: '/users/{id}' }, per: [api_key
     assert_eq!(ask(2, &[("x-api-key", "a"), ("x-plan", "paid")]).await, 200);
     // Nobody gets away with two keys.
     assert_eq!(ask(2, &[("x-api-key", "c"), ("x-api-key", "d")]).await, 400);
+}
+
+#[tokio::test]
+async fn what_reloaded_rules_read_is_there_from_the_first_request_on() {
+    const BY_PATH: &str = "
+domain: default
+rules: [ { name: each, match: { method: GET }, per: [path, host], limit: 1/day } ]";
+    let limiter = Arc::new(limiter(TWO).0);
+    let app = Router::new().fallback(any(async || "hello"));
+    let layer = RateLimitLayer::sharing(Arc::clone(&limiter));
+    let mut client = Client::connect(serve(app.layer(layer)).await).await;
+    for (path, status) in [("/a", 200), ("/b", 200), ("/c", 429)] {
+        assert_eq!(client.get(path).await.status, status, "{path}");
+    }
+    limiter.reload(rules(BY_PATH)).unwrap();
+    for (path, status) in [("/a", 200), ("/a", 429), ("/./a", 429), ("/b", 200), ("/b", 429)] {
+        assert_eq!(client.get(path).await.status, status, "{path}");
+    }
+    assert_eq!(client.post("/a", "").await.status, 200);
+    limiter.reload(rules(TWO)).unwrap();
+    assert_eq!(client.get("/a").await.status, 429);
 }
 
 #[tokio::test]

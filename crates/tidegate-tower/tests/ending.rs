@@ -17,7 +17,7 @@ use futures_util::stream;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use support::{Client, limiter, request, rules, serve, until};
-use tidegate::{Call, ManualClock, RuleDecision, RuleLimiter};
+use tidegate::{Call, ManualClock, Reads, RuleDecision, RuleLimiter};
 use tidegate_tower::decide::{Asked, Deciding};
 use tidegate_tower::{Decide, OnUndecided, RateLimitLayer, Undecided};
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
@@ -318,6 +318,44 @@ async fn what_cannot_be_decided_is_no_denial() {
     let layer = RateLimitLayer::new(Nobody).on_undecided(OnUndecided::LetPass);
     let address = serve(app().layer(layer)).await;
     let answer = Client::connect(address).await.post("/", "").await;
+    assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "hello"));
+}
+
+/// Reads the address where it decides at once, and never does.
+struct NotNow;
+
+impl Decide for NotNow {
+    type Decided = RuleDecision;
+
+    fn decide_now(&self, call: &Call<'_>) -> Option<Result<RuleDecision, Undecided>> {
+        let names: Vec<_> = call.attributes.iter().map(|attribute| attribute.name).collect();
+        assert_eq!(names, ["ip"]);
+        None
+    }
+
+    fn reads(&self, _: Option<&RuleDecision>) -> Reads {
+        Reads::IP
+    }
+
+    fn decide(self: Arc<Self>, asked: Asked) -> Deciding<RuleDecision> {
+        assert_eq!(asked.attributes.value("ip"), Some(&b"127.0.0.1"[..]));
+        assert_eq!(asked.attributes.value("method"), Some(&b"POST"[..]));
+        assert_eq!(asked.attributes.value("path"), Some(&b"/"[..]));
+        Box::pin(async { Err(Undecided::Unavailable) })
+    }
+
+    fn responded(self: &Arc<Self>, _: &mut RuleDecision, _: u16) {}
+
+    fn ended(self: &Arc<Self>, _: RuleDecision) {}
+
+    fn withdrawn(self: &Arc<Self>, _: RuleDecision) {}
+}
+
+#[tokio::test]
+async fn who_is_waited_for_is_told_everything() {
+    let layer = RateLimitLayer::new(NotNow).on_undecided(OnUndecided::LetPass);
+    let app = Router::new().route("/", post(async || "hello")).layer(layer);
+    let answer = Client::connect(serve(app).await).await.post("/", "").await;
     assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "hello"));
 }
 

@@ -94,7 +94,7 @@ pub use tidegate_core as core;
 pub use tidegate_core::{Consistency, LeaseId, Limit, OnStoreFailure, Span, Timestamp};
 #[cfg(feature = "redis")]
 pub use tidegate_redis as redis;
-pub use tidegate_rules::{Attribute, ParseLimitError, RuleSet};
+pub use tidegate_rules::{Attribute, ParseLimitError, Reads, RuleSet};
 pub use tidegate_store::snapshot::SnapshotError;
 pub use tidegate_store::{Charge, Settled, Source, Stats, StoreError};
 

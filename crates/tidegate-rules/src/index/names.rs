@@ -3,6 +3,7 @@
 //! Only names that a rule mentions have a number; what else a request says is not looked at.
 
 use super::table::Table;
+use crate::attribute::Reads;
 
 /// The number of an attribute in one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,11 +52,18 @@ pub(super) struct Names {
     ids: Table<AttributeId>,
     next: AttributeId,
     pub(super) wants_folded_path: bool,
+    /// What all of them are.
+    pub(super) reads: Reads,
 }
 
 impl Default for Names {
     fn default() -> Self {
-        Self { ids: Table::default(), next: AttributeId::FIRST, wants_folded_path: false }
+        Self {
+            ids: Table::default(),
+            next: AttributeId::FIRST,
+            wants_folded_path: false,
+            reads: Reads::NOTHING,
+        }
     }
 }
 
@@ -86,6 +94,7 @@ impl Names {
                 id
             }
         };
+        self.reads = self.reads.and(Reads::named(name));
         self.ids.insert(0, name.as_bytes(), id);
         id
     }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::identity::KeyHasher;
 use crate::rule::RuleSet;
-use crate::{ParseOptions, Source};
+use crate::{ParseOptions, Reads, Source};
 
 fn compiled(text: &str) -> CompiledRules {
     let checked = RuleSet::parse(&[Source::new("rules", text)], &ParseOptions::default());
@@ -97,6 +97,39 @@ proptest! {
             prop_assert_eq!(fast, slow, "{}", text);
         }
     }
+}
+
+proptest! {
+    #[test]
+    fn attributes_that_no_rule_reads_make_no_difference(
+        text in rules(),
+        requests in prop::collection::vec(requests(), 1..6),
+    ) {
+        let rules = compiled(&text);
+        for mut request in requests {
+            let whole = plan(&rules, &request, Pressure::FULL);
+            request.retain(|(name, _)| rules.reads().any_of(Reads::named(name)));
+            prop_assert_eq!(plan(&rules, &request, Pressure::FULL), whole, "{}", text);
+        }
+    }
+}
+
+#[test]
+fn rules_read_what_they_name_in_any_place() {
+    let reads = |rules: &str| compiled(&format!("{{ domain: api, {rules} }}")).reads();
+    let rule = |rule: &str| reads(&format!("rules: [ {{ name: a, limit: 9/s, {rule} }} ]"));
+    assert_eq!(reads("rules: [ { name: a, limit: 9/s } ]"), Reads::NOTHING);
+    assert_eq!(rule("per: [ip]"), Reads::IP);
+    assert_eq!(rule("match: { path: /a, method: POST }"), Reads::PATH.and(Reads::METHOD));
+    assert_eq!(rule("match: { path: /A, ignore_case: true }"), Reads::PATH);
+    assert_eq!(rule("match: { host: { not: a } }"), Reads::HOST);
+    assert_eq!(rule("tiers: { by: country, limits: { a: 10/s } }"), Reads::COUNTRY);
+    assert_eq!(rule("cost: { attribute: asn, default: 5 }"), Reads::ASN);
+    assert_eq!(rule("priority: { by: api_key, reserve: { a: 20% } }"), Reads::API_KEY);
+    assert_eq!(rule("per: [user, address]"), Reads::OTHERS.and(Reads::ADDRESS));
+    let descriptors =
+        "descriptors: [ { key: a, rate_limit: { unit: second, requests_per_unit: 9 } } ]";
+    assert_eq!(reads(descriptors), Reads::ALL);
 }
 
 #[test]

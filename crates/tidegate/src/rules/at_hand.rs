@@ -58,6 +58,17 @@ impl<C: Clock> RuleLimiter<C, Place> {
         Some(decided.map(|()| decision))
     }
 
+    /// The same where the decision stands that was [begun](Self::begin).
+    #[inline]
+    pub fn check_begun_now(
+        &self,
+        decision: &mut RuleDecision,
+        call: &Call<'_>,
+    ) -> Option<Result<(), CheckError>> {
+        decision.clear(self.clock.now());
+        self.decide_at_once(decision, call)
+    }
+
     #[inline]
     fn decide_at_once(
         &self,

@@ -18,6 +18,21 @@ impl<C: Clock> RuleLimiter<C, Table> {
         self.decide_now(call, Does::Take)
     }
 
+    /// As [`check`](Self::check), where the decision stands that was [begun](Self::begin). It is made at the time of this
+    /// call.
+    #[inline]
+    pub fn check_begun(
+        &self,
+        decision: &mut RuleDecision,
+        call: &Call<'_>,
+    ) -> Result<(), CheckError> {
+        decision.clear(self.clock.now());
+        if !self.start(decision, call, Does::Take)? {
+            self.finish_in(&self.store, decision, Does::Take)?;
+        }
+        Ok(())
+    }
+
     /// Something to check many calls with, one after the other: faster than [`check`](Self::check),
     /// because what a decision needs room for is kept from one to the next, and the rules are only
     /// looked at again when they have changed. Each thread or connection has its own.

@@ -11,7 +11,7 @@ use tidegate_rules::explain::Explanation;
 use tidegate_rules::identity::{KeyHasher, SECRET_BYTES};
 use tidegate_rules::resolve::{Ask, Planned, ResolveError};
 use tidegate_rules::rule::{Pressure, RuleSet};
-use tidegate_rules::{Attribute, ParseOptions, Source};
+use tidegate_rules::{Attribute, ParseOptions, Reads, Source};
 use tidegate_store::snapshot::Label;
 use tidegate_store::{Charge, StoreError, Table};
 
@@ -118,6 +118,20 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     /// The rules in force.
     pub fn rules(&self) -> Guard<Arc<CompiledRules>> {
         self.current.load()
+    }
+
+    /// A decision that is still to be made, by the rules in force now: for who makes attributes himself, and makes those
+    /// alone that it [reads](Self::reads). No rule that is put in force meanwhile misses another one, because
+    /// `check_begun` asks the same rules.
+    #[inline]
+    pub fn begin(&self) -> RuleDecision {
+        RuleDecision::pending(self.current.load(), Timestamp::ZERO)
+    }
+
+    /// The attributes that a decision depends on which this limiter [began](Self::begin).
+    #[inline]
+    pub fn reads(&self, begun: &RuleDecision) -> Reads {
+        begun.rules.reads().and(self.sharing.reads())
     }
 
     /// How busy the protected service is, for elastic rules.

@@ -6,9 +6,9 @@ use std::ops::RangeInclusive;
 
 use tidegate_core::Limit;
 use tidegate_core::terms::{Consistency, OnStoreFailure, Terms};
-use tidegate_rules::Attribute;
 use tidegate_rules::compile::{CompiledLimit, CompiledRules};
 use tidegate_rules::resolve::Planned;
+use tidegate_rules::{Attribute, Reads};
 
 /// What holds where a rule says nothing.
 #[derive(Clone, Debug)]
@@ -102,6 +102,12 @@ impl Sharing {
     #[inline]
     pub(super) fn group_of(&self, attributes: &[Attribute<'_>]) -> Option<u8> {
         self.groups.as_ref()?.group_of(attributes)
+    }
+
+    /// The attribute that says the group, where there are groups.
+    #[inline]
+    pub(super) fn reads(&self) -> Reads {
+        self.groups.as_ref().map_or(Reads::NOTHING, |groups| Reads::named(&groups.attribute))
     }
 
     /// The highest group that a range says.
