@@ -8,7 +8,7 @@ use tidegate_core::{Consistency, Timestamp};
 use crate::attribute::Reads;
 use crate::descriptor::{DescriptorTree, with_rules};
 use crate::identity::KeyHasher;
-use crate::index::{AttributeId, Builder, Index};
+use crate::index::{AttributeId, Builder, Index, is_same};
 use crate::rule::{Cost, Descriptor, DescriptorTraits, Domain, Pressure, Quota, Rule, RuleSet};
 
 mod limits;
@@ -189,7 +189,8 @@ impl CompiledRules {
         /// So many names are compared faster than one is hashed.
         const FEW: usize = 4;
         if self.domains.len() <= FEW {
-            return self.domains.iter().find(|domain| *domain.name == *name);
+            let is_it = |one: &&CompiledDomain| is_same(one.name.as_bytes(), name.as_bytes());
+            return self.domains.iter().find(is_it);
         }
         Some(&self.domains[*self.by_name.get(name)?])
     }

@@ -30,6 +30,7 @@ use smallvec::SmallVec;
 
 pub(crate) use names::AttributeId;
 pub(crate) use view::View;
+pub(crate) use words::is_same;
 
 pub(crate) use crate::attribute::ATTRIBUTES_MAX;
 use crate::attribute::{Attribute, Reads};
@@ -70,7 +71,7 @@ impl Index {
     /// The same for a view that is new, which is then not copied to where it stays.
     #[inline]
     pub(crate) fn look(&self, view: &mut View<'_>) {
-        view.look(&self.names, self.wants_network);
+        view.look(&self.names, self.wants_network, self.root.bits());
     }
 
     /// The attributes that have a number: no others are looked at.
@@ -82,7 +83,7 @@ impl Index {
     #[inline]
     pub(crate) fn find(&self, view: &View<'_>, found: &mut Found) {
         found.clear();
-        self.root.find(view, &self.tests, found);
+        self.root.find_first(view, &self.tests, found);
         if found.len() > 1 {
             found.sort_unstable();
             found.dedup();
@@ -125,6 +126,7 @@ impl Builder {
         let root = compiler.root();
         let lists = compiler.into_lists();
         let tests = Tests { checks: checks.settle(), lists };
+        self.names.settle();
         Index { names: self.names, tests, root, wants_network }
     }
 }

@@ -6,6 +6,7 @@
 mod normal;
 mod template;
 
+pub(crate) use normal::is_plain;
 pub use normal::normalise;
 pub(crate) use template::Segment;
 pub use template::{PathTemplate, PathTemplateError};

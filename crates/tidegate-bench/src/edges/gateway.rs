@@ -53,16 +53,20 @@ pub(super) fn figures(
     let scenario = Scenario::closed("a gateway, 1 KB", 16, 1, entrants).sharing_the_core_of_load();
     let tried = scenario.run(&driver, effort)?;
     let mut figures = tried.throughput();
-    let to_forwarding = |denying, forwarding| Figure {
-        figure: format!("{denying}: to forwarding"),
-        value: tried.best_rate_of(denying) / tried.best_rate_of(forwarding),
-        unit: "times the requests",
-        peer: None,
-        target: None,
-    };
-    let ours = to_forwarding(DENYING, OURS);
-    figures.push(Figure { target: Some(Target::AtLeast(3.0)), ..ours });
-    figures.push(to_forwarding(NGINX_DENYING, NGINX));
+    let target = Some(Target::AtLeast(3.0));
+    for (figure, one, other, peer, target) in [
+        ("a gateway: denying to forwarding", DENYING, OURS, None, target),
+        ("nginx: denying to forwarding", NGINX_DENYING, NGINX, Some(NGINX), None),
+        ("denying: tidegate to nginx", DENYING, NGINX_DENYING, Some(NGINX_DENYING), None),
+    ] {
+        figures.push(Figure {
+            figure: figure.to_owned(),
+            value: tried.best_rate_of(one) / tried.best_rate_of(other),
+            unit: "times the requests",
+            peer,
+            target,
+        });
+    }
     Ok((figures, tried.idle_servers()))
 }
 

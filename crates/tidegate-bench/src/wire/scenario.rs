@@ -99,6 +99,8 @@ pub(crate) struct Tried {
 struct Samples {
     name: &'static str,
     target: Option<Target>,
+    /// Whether its requests are denied: it does less for each.
+    denies: bool,
     rounds: Vec<Sample>,
     /// Processor time of the server, all the time, and how many requests were answered in it.
     busy_seconds: f64,
@@ -115,7 +117,8 @@ impl Samples {
     fn new(entrant: &Entrant) -> Self {
         let (name, target) = (entrant.name, entrant.target);
         let [busy_seconds, seconds, requests] = [0.0; 3];
-        Self { name, target, rounds: Vec::new(), busy_seconds, seconds, requests }
+        let denies = matches!(entrant.asks, Asks::ToBeDenied(_));
+        Self { name, target, denies, rounds: Vec::new(), busy_seconds, seconds, requests }
     }
 
     /// Ascending.
@@ -197,7 +200,9 @@ impl Tried {
                 figures.push(Figure { figure, value, unit, peer: peer(samples), target: None });
             }
         }
-        for samples in self.results.iter().filter(|samples| peer(samples).is_some()) {
+        let denies = self.results[OURS].denies;
+        let is_like = |samples: &&Samples| peer(samples).is_some() && samples.denies == denies;
+        for samples in self.results.iter().filter(is_like) {
             let theirs = best_and_median(samples);
             let targets = [samples.target, None];
             for (((which, ours), theirs), target) in
@@ -240,6 +245,7 @@ mod tests {
 
     fn tried(ours: &[f64], theirs: &[f64]) -> Tried {
         let samples = |name, target, rates: &[f64]| Samples {
+            denies: false,
             name,
             target,
             rounds: rates

@@ -81,7 +81,7 @@ impl Check {
     }
 
     /// Whether it holds for the request.
-    #[inline(never)]
+    #[inline]
     pub(super) fn holds(&self, view: &View<'_>) -> bool {
         let value = view.value(self.id);
         let one_holds = value.is_some_and(|bytes| match self.only {

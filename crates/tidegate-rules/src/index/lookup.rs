@@ -65,12 +65,37 @@ impl<P: Copy> Lookup<P> {
         bytes: &[u8],
         mut visit: impl FnMut(P),
     ) {
-        if self.exact_bits & id.bit() != 0
-            && let Some(payload) = self.exact.find(id.number(), bytes)
-        {
+        if let Some(payload) = self.exact(id, bytes) {
             visit(payload);
         }
-        if self.tree_bits & id.bit() != 0
+        self.each_in_trees(view, id, bytes, visit);
+    }
+
+    /// What is behind the anchor that is exactly this value.
+    #[inline]
+    pub(super) fn exact(&self, id: AttributeId, bytes: &[u8]) -> Option<P> {
+        if self.exact_bits & id.bit() == 0 {
+            return None;
+        }
+        self.exact.find(id.number(), bytes)
+    }
+
+    /// Whether there may be trees for an attribute.
+    #[inline]
+    pub(super) fn has_trees(&self, id: AttributeId) -> bool {
+        self.tree_bits & id.bit() != 0
+    }
+
+    /// Calls with what is behind each anchor that a value finds in trees.
+    #[inline]
+    pub(super) fn each_in_trees(
+        &self,
+        view: &View<'_>,
+        id: AttributeId,
+        bytes: &[u8],
+        mut visit: impl FnMut(P),
+    ) {
+        if self.has_trees(id)
             && let Some(trees) = self.trees_of(id)
         {
             trees.each(view, id, bytes, &mut visit);
@@ -169,18 +194,20 @@ impl<P: Copy> Trees<P> {
             return;
         }
         // A network wider than the value's holds all of the value; a narrower one holds a part only.
-        match view.network(id, bytes) {
-            Some(IpNet::V4(value)) => {
-                let (bits, len_max) = (value.addr().to_bits(), u32::from(value.prefix_len()));
-                let cut = |len| bits & u32::MAX.checked_shl(32 - len).unwrap_or(0);
-                self.v4.each(|len| (len <= len_max).then(|| cut(len).to_be_bytes()), visit);
-            }
-            Some(IpNet::V6(value)) => {
-                let (bits, len_max) = (value.addr().to_bits(), u32::from(value.prefix_len()));
-                let cut = |len| bits & u128::MAX.checked_shl(128 - len).unwrap_or(0);
-                self.v6.each(|len| (len <= len_max).then(|| cut(len).to_be_bytes()), visit);
-            }
-            None => {}
+        let address = view.address(id);
+        let network = if address.is_none() { view.network(id, bytes) } else { None };
+        let v4 = match network {
+            Some(IpNet::V4(value)) => Some((value.addr().to_bits(), value.prefix_len().into())),
+            _ => address.map(|bits| (bits, u32::BITS)),
+        };
+        if let Some((bits, len_max)) = v4 {
+            let cut = |len| bits & u32::MAX.checked_shl(32 - len).unwrap_or(0);
+            self.v4.each(|len| (len <= len_max).then(|| cut(len).to_be_bytes()), &mut *visit);
+        }
+        if let Some(IpNet::V6(value)) = network {
+            let (bits, len_max) = (value.addr().to_bits(), u32::from(value.prefix_len()));
+            let cut = |len| bits & u128::MAX.checked_shl(128 - len).unwrap_or(0);
+            self.v6.each(|len| (len <= len_max).then(|| cut(len).to_be_bytes()), visit);
         }
     }
 }

@@ -50,6 +50,8 @@ impl AttributeId {
 #[derive(Debug)]
 pub(super) struct Names {
     ids: Table<AttributeId>,
+    /// Those of the short names once more, where each has a place of its own.
+    short: Option<Box<ShortNames>>,
     next: AttributeId,
     pub(super) wants_folded_path: bool,
     /// What all of them are.
@@ -60,6 +62,7 @@ impl Default for Names {
     fn default() -> Self {
         Self {
             ids: Table::default(),
+            short: None,
             next: AttributeId::FIRST,
             wants_folded_path: false,
             reads: Reads::NOTHING,
@@ -80,10 +83,26 @@ impl Names {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "each attribute of each request is looked up")]
     pub(super) fn find(&self, name: &str) -> Option<AttributeId> {
+        if let Some(short) = &self.short
+            && let Some(packed) = packed(name.as_bytes())
+        {
+            return short.find(packed, name.len());
+        }
+        self.find_any(name)
+    }
+
+    #[inline(never)]
+    fn find_any(&self, name: &str) -> Option<AttributeId> {
         self.ids.find(0, name.as_bytes())
     }
 
+    /// Makes short names quick to find, once no more are added.
+    pub(super) fn settle(&mut self) {
+        self.short = ShortNames::new(&self.ids).map(Box::new);
+    }
+
     fn add(&mut self, name: &str) -> AttributeId {
+        self.short = None;
         let id = match name {
             "path" => AttributeId::PATH,
             "host" => AttributeId::HOST,
@@ -98,6 +117,88 @@ impl Names {
         self.ids.insert(0, name.as_bytes(), id);
         id
     }
+}
+
+/// All short names, each in a place that no other has, so that there is one to look at.
+#[derive(Debug)]
+struct ShortNames {
+    /// What leads each name to its place.
+    factor: u64,
+    places: [ShortName; ShortNames::PLACES],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ShortName {
+    packed: u64,
+    /// Zero in a place without a name.
+    len: u32,
+    id: AttributeId,
+}
+
+impl ShortNames {
+    const PLACES_BITS: u32 = 6;
+    const PLACES: usize = 1 << Self::PLACES_BITS;
+    /// How many factors are tried. One of a few fits ten names, and one of some hundreds thirty.
+    const TRIES: u64 = 1_000;
+
+    /// Those of a table. `None` where no factor gives each a place of its own, as there are too many.
+    fn new(ids: &Table<AttributeId>) -> Option<Self> {
+        let names: Vec<_> = ids
+            .short_texts()
+            .filter_map(|(text, id)| {
+                let len = text.len() as u32;
+                packed(&text).map(|packed| ShortName { packed, len, id })
+            })
+            .collect();
+        if names.len() > Self::PLACES / 2 {
+            return None;
+        }
+        let factors =
+            (0..Self::TRIES).map(|try_| 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(2 * try_ + 1));
+        factors.into_iter().find_map(|factor| Self::with(factor, &names))
+    }
+
+    fn with(factor: u64, names: &[ShortName]) -> Option<Self> {
+        let free = ShortName { packed: 0, len: 0, id: AttributeId::NONE };
+        let mut short = Self { factor, places: [free; Self::PLACES] };
+        for name in names {
+            let place = short.place(name.packed);
+            if short.places[place].len != 0 {
+                return None;
+            }
+            short.places[place] = *name;
+        }
+        Some(short)
+    }
+
+    #[inline]
+    fn place(&self, packed: u64) -> usize {
+        (packed.wrapping_mul(self.factor) >> (u64::BITS - Self::PLACES_BITS)) as usize
+    }
+
+    #[inline]
+    fn find(&self, packed: u64, len: usize) -> Option<AttributeId> {
+        let name = &self.places[self.place(packed)];
+        (name.packed == packed && name.len as usize == len).then_some(name.id)
+    }
+}
+
+/// The bytes of a name of two to eight as one number. Together with its length it is the name.
+#[inline]
+fn packed(name: &[u8]) -> Option<u64> {
+    let len = name.len();
+    if let 4..=8 = len {
+        let first = u32::from_le_bytes(*name.first_chunk()?);
+        let last = u32::from_le_bytes(*name.last_chunk()?);
+        // Bytes in the middle are in both, and the same in both.
+        return Some(u64::from(first) | u64::from(last) << (8 * (len - 4)));
+    }
+    if let 2..4 = len {
+        let first = u16::from_le_bytes(*name.first_chunk()?);
+        let last = u16::from_le_bytes(*name.last_chunk()?);
+        return Some(u64::from(first) | u64::from(last) << (8 * (len - 2)));
+    }
+    None
 }
 
 #[cfg(test)]
@@ -121,10 +222,43 @@ mod tests {
             ids.sort();
             ids.dedup();
             prop_assert_eq!(ids.len(), model.len());
-            for (name, id) in model {
-                prop_assert_eq!(known.find(name), Some(id));
+            for settled in [false, true] {
+                if settled {
+                    known.settle();
+                }
+                for (name, id) in &model {
+                    prop_assert_eq!(known.find(name), Some(*id));
+                }
+                prop_assert_eq!(known.find("c"), None);
             }
-            prop_assert_eq!(known.find("c"), None);
         }
+
+        #[test]
+        fn a_short_name_is_found_as_any_is(
+            names in prop::collection::vec("[ab\0]{0,9}", 0..30),
+            others in prop::collection::vec("[ab\0]{0,9}", 0..30),
+        ) {
+            let mut known = Names::default();
+            for name in &names {
+                known.intern(name, false);
+            }
+            known.settle();
+            for name in names.iter().chain(&others) {
+                prop_assert_eq!(known.find(name), known.find_any(name));
+            }
+        }
+    }
+
+    #[test]
+    fn the_names_that_most_rules_use_have_places_of_their_own() {
+        let mut known = Names::default();
+        let names = "path host ip user method tenant agent country api_key plan region claim role";
+        for name in names.split(' ') {
+            known.intern(name, false);
+        }
+        known.settle();
+        assert!(known.short.is_some());
+        known.intern("one_more", false);
+        assert!(known.find("one_more").is_some());
     }
 }

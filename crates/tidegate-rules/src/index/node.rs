@@ -39,10 +39,38 @@ pub(super) struct Candidate {
 }
 
 impl Node {
-    /// Adds the rules that match; one may be added several times, in any order.
+    /// The bits of all attributes that rules are found by.
     #[inline]
-    pub(super) fn find(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
-        view.each(self.lookup.bits(), |id, bytes| self.find_by(id, bytes, (view, tests), found));
+    pub(super) fn bits(&self) -> u64 {
+        self.lookup.bits()
+    }
+
+    /// Adds the rules that match, as [`find`](Self::find), at the first level.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "there is one caller, and every request comes by")]
+    pub(super) fn find_first(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
+        view.each_first(|id, bytes| {
+            if let Some(posting) = self.lookup.exact(id, bytes) {
+                self.add(posting, view, tests, found);
+            }
+            if self.lookup.has_trees(id) {
+                self.find_in_trees(id, bytes, (view, tests), found);
+            }
+        });
+        self.find_others(view, tests, found);
+    }
+
+    /// Adds the rules that match; one may be added several times, in any order.
+    fn find(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
+        view.each(self.lookup.bits(), |id, bytes| {
+            self.lookup.each(view, id, bytes, |posting| self.add(posting, view, tests, found));
+        });
+        self.find_others(view, tests, found);
+    }
+
+    /// Adds those that no value as it stands finds.
+    #[inline]
+    fn find_others(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
         if view.has_folded() {
             self.find_folded(view, tests, found);
         }
@@ -51,17 +79,18 @@ impl Node {
         }
     }
 
-    /// Adds those that are found by one value. Apart, so that what it needs at hand is fetched for values
-    /// that rules are found by, and not for every request.
+    /// Adds those that one value finds in trees. Apart, so that what it needs at hand is fetched for
+    /// such values, and not for every request.
     #[inline(never)]
-    fn find_by(
+    fn find_in_trees(
         &self,
         id: AttributeId,
         bytes: &[u8],
         (view, tests): (&View<'_>, &Tests),
         found: &mut Found,
     ) {
-        self.lookup.each(view, id, bytes, |posting| self.add(posting, view, tests, found));
+        let visit = |posting| self.add(posting, view, tests, found);
+        self.lookup.each_in_trees(view, id, bytes, visit);
     }
 
     /// Adds those that are found by the path in lower case. Few rules ask for it.
@@ -69,7 +98,8 @@ impl Node {
     fn find_folded(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
         let id = AttributeId::FOLDED_PATH;
         if let Some(path) = view.value(id) {
-            self.find_by(id, path, (view, tests), found);
+            let add = |posting| self.add(posting, view, tests, found);
+            self.lookup.each(view, id, path, add);
         }
     }
 
@@ -79,12 +109,13 @@ impl Node {
     fn add(&self, posting: Posting, view: &View<'_>, tests: &Tests, found: &mut Found) {
         match posting {
             Posting::One(candidate) if candidate.len == 0 => found.push(candidate.rule),
-            _ => self.add_tested(posting, view, tests, found),
+            Posting::One(candidate) => candidate.test(view, tests, found),
+            _ => self.add_several(posting, view, tests, found),
         }
     }
 
     #[inline(never)]
-    fn add_tested(&self, posting: Posting, view: &View<'_>, tests: &Tests, found: &mut Found) {
+    fn add_several(&self, posting: Posting, view: &View<'_>, tests: &Tests, found: &mut Found) {
         match posting {
             Posting::One(candidate) => candidate.test(view, tests, found),
             Posting::Several { start, len } => {
@@ -100,7 +131,7 @@ impl Node {
 
 impl Candidate {
     /// Adds the rule if all that is to be tested holds.
-    #[inline]
+    #[inline(never)]
     fn test(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
         let numbers = &tests.lists[self.start as usize..(self.start + self.len) as usize];
         if numbers.iter().all(|&number| tests.checks[number as usize].holds(view)) {

@@ -70,6 +70,11 @@ impl<V: Copy> Table<V> {
         self.long.find(hash, |known| known.is(number, text)).map(|known| known.value)
     }
 
+    /// All texts that are short, in no order.
+    pub(super) fn short_texts(&self) -> impl Iterator<Item = (Vec<u8>, V)> {
+        self.short.iter().flatten().map(|short| (short.words.text(), short.value))
+    }
+
     /// Puts it in, or in the place of what was there.
     pub(super) fn insert(&mut self, number: u32, text: &[u8], value: V) {
         if let Some(words) = Words::new(number, text) {

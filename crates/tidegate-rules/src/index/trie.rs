@@ -5,6 +5,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::table::Table;
+use super::words::is_same;
 use crate::path::Segment;
 
 /// A tree of segments.
@@ -130,7 +131,8 @@ impl<P: Copy> Trie<P> {
     }
 
     /// Whether a path goes on as the tail that begins there says.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "nearly every path ends in one")]
     fn goes_on(&self, tail: u32, path: &[u8], from: usize) -> bool {
         let mut tail = &self.tails[tail as usize..];
         let mut from = from;
@@ -154,11 +156,48 @@ impl<P: Copy> Trie<P> {
     }
 
     /// Calls with each template that the path matches.
+    #[inline]
+    pub(super) fn each(&self, path: &[u8], mut visit: impl FnMut(P)) {
+        match self.only(path) {
+            Some(payload) => self.visit(payload, &mut visit),
+            None => self.each_way(path, visit),
+        }
+    }
+
+    /// The number of the only payload that the path leads to, or [`Node::NONE`]. `None` where it may lead to
+    /// several, because there is more than one way to go or one has more than one end: then all ways
+    /// have to be gone.
+    #[inline]
+    fn only(&self, path: &[u8]) -> Option<u32> {
+        let (mut at, mut from) = (0, usize::from(path.first() == Some(&b'/')));
+        loop {
+            let node = &self.nodes[at as usize];
+            if node.tail != Node::NONE {
+                let goes_on = self.goes_on(node.tail, path, from);
+                return Some(if goes_on { node.only } else { Node::NONE });
+            }
+            if node.rest != Node::NONE {
+                return node.is_last().then_some(node.rest);
+            }
+            let Some(segment) = next_segment(path, from) else { return Some(node.end) };
+            from = segment.end + 1;
+            let edge = if node.has_edges { self.edges.find(at, &path[segment]) } else { None };
+            if edge.is_some() && node.one != Node::NONE {
+                return None;
+            }
+            at = edge.unwrap_or(node.one);
+            if at == Node::NONE {
+                return Some(Node::NONE);
+            }
+        }
+    }
+
+    /// Calls with each template that the path matches, whichever way.
     ///
     /// Both a literal and a place may fit a segment. Then one way is gone and the other is kept for
     /// later; there are at most as many ways as templates that begin like the path.
     #[inline(never)]
-    pub(super) fn each(&self, path: &[u8], mut visit: impl FnMut(P)) {
+    fn each_way(&self, path: &[u8], mut visit: impl FnMut(P)) {
         let mut later: SmallVec<[(u32, usize); 4]> = SmallVec::new();
         let (mut at, mut from) = (0, usize::from(path.first() == Some(&b'/')));
         loop {
@@ -262,9 +301,9 @@ fn literal_segment(path: &[u8], from: usize, text: &[u8]) -> Option<Range<usize>
     while path.get(start) == Some(&b'/') {
         start += 1;
     }
-    let after = path.get(start..)?.strip_prefix(text)?;
-    let is_whole = after.first().is_none_or(|&byte| byte == b'/');
-    is_whole.then(|| start..start + text.len())
+    let end = start + text.len();
+    let is_whole = path.get(end).is_none_or(|&byte| byte == b'/');
+    (is_same(path.get(start..end)?, text) && is_whole).then_some(start..end)
 }
 
 /// Where the next slash is, or the end, looking at eight bytes at a time.
@@ -335,6 +374,29 @@ mod tests {
             let trie = Trie::new(&numbered);
             let mut found = Vec::new();
             trie.each(path.as_bytes(), |number| found.push(number));
+            found.sort_unstable();
+            let matches = |number: &usize| templates[*number].matches(path.as_bytes());
+            let expected: Vec<_> = (0..templates.len()).filter(matches).collect();
+            prop_assert_eq!(found, expected);
+        }
+
+        /// Few templates, so that there is often one way only, with literals of all lengths that are compared
+        /// in different ways, and paths that are not in normal form.
+        #[test]
+        fn the_only_way_leads_where_all_ways_lead(
+            templates in prop::collection::btree_set(
+                "(/(a|ab|abcd|ab{7}|ab{8}|ab{15}|ab{16}|\\*)){1,3}(/\\*\\*)?", 0..5),
+            path in "(/{1,2}(a|ab|abce|ab{6}c|ab{7}|ab{8}|ab{15}|ab{16})){0,4}/?",
+        ) {
+            let templates: Vec<_> =
+                templates.iter().map(|text| PathTemplate::parse(text).unwrap()).collect();
+            let numbered: Vec<_> =
+                (0..).zip(&templates).map(|(number, one)| (one.segments(), number)).collect();
+            let trie: Trie<usize> = Trie::new(&numbered);
+            let (mut found, mut expected) = (Vec::new(), Vec::new());
+            trie.each(path.as_bytes(), |number| found.push(number));
+            trie.each_way(path.as_bytes(), |number| expected.push(number));
+            prop_assert_eq!(&found, &expected);
             found.sort_unstable();
             let matches = |number: &usize| templates[*number].matches(path.as_bytes());
             let expected: Vec<_> = (0..templates.len()).filter(matches).collect();

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 
 use ipnet::IpNet;
+use smallvec::SmallVec;
 
 use super::ATTRIBUTES_MAX;
 use super::names::{AttributeId, Names};
 use super::value;
 use crate::attribute::Attribute;
-use crate::path::normalise;
+use crate::path::{is_plain, normalise};
 
 /// A request's attributes by number.
 ///
@@ -18,15 +19,19 @@ use crate::path::normalise;
 pub(crate) struct View<'a> {
     /// As many as are looked at.
     attributes: &'a [Attribute<'a>],
-    /// The numbers of the attributes, in their order; none where no rule asks.
-    ids: [AttributeId; ATTRIBUTES_MAX],
-    /// The bits of all of them.
-    bits: u64,
-    path: Cow<'a, [u8]>,
+    /// The numbers of the attributes, in their order; none where no rule asks. As many as there are, since
+    /// room that is made ready and not used costs more than a lookup.
+    ids: SmallVec<[AttributeId; ATTRIBUTES_MAX]>,
+    /// Which of the attributes rules are first found by, a bit for each.
+    first: u32,
+    path: Option<Cow<'a, [u8]>>,
     /// The path in lower case; `None` where that is the path itself.
     folded: Option<Box<[u8]>>,
     has_folded: bool,
-    host: Cow<'a, [u8]>,
+    host: Option<Cow<'a, [u8]>>,
+    /// The attribute `ip`, where some rule asks for its network: the bits of a single address of IPv4, as
+    /// most are, or else the network.
+    address: Option<u32>,
     network: Option<IpNet>,
 }
 
@@ -36,33 +41,49 @@ impl<'a> View<'a> {
     pub(crate) fn new(attributes: &'a [Attribute<'a>]) -> Self {
         Self {
             attributes: &attributes[..attributes.len().min(ATTRIBUTES_MAX)],
-            ids: [AttributeId::NONE; ATTRIBUTES_MAX],
-            bits: 0,
-            path: Cow::Borrowed(&[]),
+            ids: SmallVec::new(),
+            first: 0,
+            path: None,
             folded: None,
             has_folded: false,
-            host: Cow::Borrowed(&[]),
+            host: None,
+            address: None,
             network: None,
         }
     }
 
-    /// Looks at the attributes.
-    #[inline(never)]
-    pub(super) fn look(&mut self, names: &Names, wants_network: bool) {
-        for (at, attribute) in self.attributes.iter().enumerate() {
-            let Some(id) = names.find(attribute.name) else { continue };
-            if self.bits & id.bit() != 0 && self.ids.contains(&id) {
+    /// Looks at the attributes. Those that have one of these bits are the ones that rules are first found by.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "every request comes by, and a call is many stores")]
+    pub(super) fn look(&mut self, names: &Names, wants_network: bool, first_bits: u64) {
+        // The bits of all that have been seen.
+        let mut bits = 0;
+        let attributes = self.attributes;
+        for (at, attribute) in attributes.iter().enumerate() {
+            let known = names.find(attribute.name);
+            let is_new = |id: &AttributeId| bits & id.bit() == 0 || !self.has(*id);
+            let Some(id) = known.filter(is_new) else {
+                self.ids.push(AttributeId::NONE);
                 continue;
-            }
-            self.ids[at] = id;
-            self.bits |= id.bit();
+            };
+            self.ids.push(id);
+            bits |= id.bit();
+            self.first |= u32::from(first_bits & id.bit() != 0) << at;
             if id.is_special() {
                 self.add_special(id, attribute.value, names.wants_folded_path, wants_network);
             }
         }
     }
 
-    /// Brings a value into its normal form.
+    /// Whether there was such an attribute before. Apart, since hardly any request has one twice.
+    #[cold]
+    #[inline(never)]
+    fn has(&self, id: AttributeId) -> bool {
+        self.ids.contains(&id)
+    }
+
+    /// Brings a value into its normal form. Apart, so that there is little code around other values.
+    #[inline(never)]
     fn add_special(
         &mut self,
         id: AttributeId,
@@ -72,19 +93,29 @@ impl<'a> View<'a> {
     ) {
         match id {
             AttributeId::PATH => self.add_path(value, wants_folded),
-            AttributeId::HOST => self.host = value::normal_host(value),
-            AttributeId::IP if wants_network => self.network = value::network_of(value),
+            AttributeId::HOST => self.host = Some(value::normal_host(value)),
+            AttributeId::IP if wants_network => match value::dotted(value) {
+                address @ Some(_) => self.address = address,
+                None => self.network = value::network_of(value),
+            },
             _ => {}
         }
     }
 
     fn add_path(&mut self, path: &'a [u8], wants_folded: bool) {
-        self.path = normalise(path);
+        // What comes back from a call is copied, and what follows would wait for the copy.
+        self.path = Some(if is_plain(path) { Cow::Borrowed(path) } else { normalise(path) });
         if wants_folded {
-            self.has_folded = true;
-            if self.path.iter().any(u8::is_ascii_uppercase) {
-                self.folded = Some(self.path.to_ascii_lowercase().into());
-            }
+            self.add_folded();
+        }
+    }
+
+    #[cold]
+    fn add_folded(&mut self) {
+        let path = self.path.as_deref().unwrap_or_default();
+        self.has_folded = true;
+        if path.iter().any(u8::is_ascii_uppercase) {
+            self.folded = Some(path.to_ascii_lowercase().into());
         }
     }
 
@@ -105,6 +136,20 @@ impl<'a> View<'a> {
         self.has_folded
     }
 
+    /// Calls with each value of the attributes that rules are first found by, apart from the path in lower
+    /// case.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "there is one caller, and every request comes by")]
+    pub(super) fn each_first(&self, mut visit: impl FnMut(AttributeId, &[u8])) {
+        // One bit after the other: which of them is set is guessed well, and a value is then looked up before it
+        // is known what its attribute is.
+        for (at, (attribute, &id)) in self.attributes.iter().zip(&self.ids).enumerate() {
+            if self.first >> at & 1 != 0 {
+                visit(id, self.normal(id, attribute));
+            }
+        }
+    }
+
     /// Calls with each value of the attributes that have one of these bits, apart from the path in lower
     /// case.
     #[inline]
@@ -119,13 +164,23 @@ impl<'a> View<'a> {
     /// The path in lower case, if there is a path and some rule asks.
     #[cold]
     fn folded(&self) -> Option<&[u8]> {
-        self.has_folded.then(|| self.folded.as_deref().unwrap_or(&self.path))
+        let path = self.path.as_deref();
+        self.has_folded.then(|| self.folded.as_deref().or(path).unwrap_or_default())
     }
 
     /// The network that a value stands for.
     #[inline]
     pub(super) fn network(&self, id: AttributeId, bytes: &[u8]) -> Option<IpNet> {
-        if id == AttributeId::IP { self.network } else { value::network_of(bytes) }
+        if id != AttributeId::IP {
+            return value::network_of(bytes);
+        }
+        self.address.map(value::network_of_address).or(self.network)
+    }
+
+    /// The bits of the address of IPv4 that a value stands for, where that is known already.
+    #[inline]
+    pub(super) fn address(&self, id: AttributeId) -> Option<u32> {
+        if id == AttributeId::IP { self.address } else { None }
     }
 
     /// The value of an attribute in its normal form.
@@ -138,8 +193,8 @@ impl<'a> View<'a> {
     #[inline(never)]
     fn special(&self, id: AttributeId, attribute: &'a Attribute<'a>) -> &[u8] {
         match id {
-            AttributeId::PATH => &self.path,
-            AttributeId::HOST => &self.host,
+            AttributeId::PATH => self.path.as_deref().unwrap_or_default(),
+            AttributeId::HOST => self.host.as_deref().unwrap_or_default(),
             _ => attribute.value,
         }
     }

@@ -1,4 +1,4 @@
-//! Short texts as whole words, to be hashed and compared without a loop.
+//! Short texts as whole words, to be hashed and compared without a loop or a call.
 
 use std::num::NonZero;
 
@@ -38,6 +38,19 @@ impl Words {
         Some(Self { first, last, rest })
     }
 
+    /// The text.
+    pub(super) fn text(self) -> Vec<u8> {
+        let len = (self.rest.get() as u32 >> 1) as usize;
+        let (first, last) = (self.first.to_le_bytes(), self.last.to_le_bytes());
+        match len {
+            8.. => [&first[..len - 8], &last].concat(),
+            4.. => [&first[..len - 4], &last[..4]].concat(),
+            3 => vec![first[0], first[1], last[0]],
+            2 => vec![first[0], last[0]],
+            _ => first[..len].to_vec(),
+        }
+    }
+
     /// A hash that is as good as random in all bits. It need not be secret: requests cannot add to a
     /// table.
     #[inline]
@@ -50,11 +63,59 @@ impl Words {
     }
 }
 
+/// Whether two texts are the same.
+#[inline]
+pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    if a.len() > Words::LEN_MAX {
+        return *a == *b;
+    }
+    let eights = (a.first_chunk::<8>(), a.last_chunk::<8>());
+    let fours = (a.first_chunk::<4>(), a.last_chunk::<4>());
+    if eights.0.is_some() {
+        eights == (b.first_chunk(), b.last_chunk())
+    } else if fours.0.is_some() {
+        fours == (b.first_chunk(), b.last_chunk())
+    } else {
+        // At most three bytes: the first, the one in the middle and the last.
+        [0, a.len() / 2, a.len().wrapping_sub(1)].iter().all(|&at| a.get(at) == b.get(at))
+    }
+}
+
 /// All words at once, since one that differs is as rare as all.
 impl PartialEq for Words {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         let rest = self.rest.get() ^ other.rest.get();
         (self.first ^ other.first) | (self.last ^ other.last) | rest == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn texts_are_the_same_when_all_bytes_are(a in "[ab]{0,20}", at in 0..20_usize) {
+            prop_assert!(is_same(a.as_bytes(), a.clone().as_bytes()));
+            let mut other = a.clone().into_bytes();
+            if let Some(byte) = other.get_mut(at) {
+                *byte = b'c';
+                prop_assert!(!is_same(a.as_bytes(), &other));
+            }
+            other.push(b'a');
+            prop_assert!(!is_same(a.as_bytes(), &other));
+        }
+
+        #[test]
+        fn words_give_their_text_back(text in "[a-z\0]{0,16}", number: u32) {
+            let words = Words::new(number, text.as_bytes()).unwrap();
+            prop_assert_eq!(words.text(), text.as_bytes());
+        }
     }
 }

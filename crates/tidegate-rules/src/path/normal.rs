@@ -32,7 +32,7 @@ use std::borrow::Cow;
 /// assert_eq!(normalise(b"//Login/..;x=y/%6cogin/?next=/"), b"/login".as_slice());
 /// ```
 pub fn normalise(path: &[u8]) -> Cow<'_, [u8]> {
-    let is_normal = is_plain::<16>(path) || is_plain::<8>(path) || is_normal(path);
+    let is_normal = is_plain(path) || is_normal(path);
     if is_normal { Cow::Borrowed(path) } else { Cow::Owned(rewrite(path)) }
 }
 
@@ -65,28 +65,50 @@ const KINDS: [Kind; 256] = {
 /// Whether nothing needs to change, since nothing is encoded and no byte is out of place.
 ///
 /// The path is looked at in blocks, each of which takes a few instructions for all of its bytes. A path
-/// that is shorter than a block is not.
-#[inline]
-fn is_plain<const BLOCK: usize>(path: &[u8]) -> bool {
+/// of a few bytes is not. What is not plain may be normal all the same.
+pub(crate) fn is_plain(path: &[u8]) -> bool {
     let ([b'/', after @ ..], [before @ .., end]) = (path, path) else { return false };
-    let (Some(last), Some(after_last)) = (before.last_chunk(), after.last_chunk()) else {
+    if is_odd(*end) || !may_end_segment(*end) {
         return false;
+    }
+    let (Some(last), Some(after_last)) = (before.last_chunk(), after.last_chunk()) else {
+        let (Some(block), Some(after)) = (block_of(before), block_of(after)) else { return false };
+        return is_plain_block(&block, &after);
     };
-    let (blocks, after_blocks) = (before.as_chunks::<BLOCK>().0, after.as_chunks::<BLOCK>().0);
+    let (blocks, after_blocks) = (before.as_chunks().0, after.as_chunks().0);
     for (block, after) in blocks.iter().zip(after_blocks) {
         if !is_plain_block(block, after) {
             return false;
         }
     }
     // The last block overlaps with the one before it.
-    is_plain_block::<BLOCK>(last, after_last) && !is_odd(*end) && may_end_segment(*end)
+    is_plain_block(last, after_last)
+}
+
+/// How many bytes are looked at together.
+const BLOCK: usize = 16;
+
+/// A block of all bytes of a text that is shorter than one, some of them more than once. Texts of one
+/// length have their bytes in the same places.
+#[inline]
+fn block_of(text: &[u8]) -> Option<[u8; BLOCK]> {
+    let eights = (text.first_chunk(), text.last_chunk());
+    let (first, last) = if let (Some(first), Some(last)) = eights {
+        (u64::from_le_bytes(*first), u64::from_le_bytes(*last))
+    } else {
+        let first = u64::from(u32::from_le_bytes(*text.first_chunk()?));
+        let last = u64::from(u32::from_le_bytes(*text.last_chunk()?));
+        (first << 32 | first, last << 32 | last)
+    };
+    Some((u128::from(last) << 64 | u128::from(first)).to_le_bytes())
 }
 
 /// Whether no byte of a block needs a closer look, given for each the one after it.
 ///
 /// There is no branch in it, so that the compiler can take all bytes at once.
-#[inline]
-fn is_plain_block<const BLOCK: usize>(block: &[u8; BLOCK], after: &[u8; BLOCK]) -> bool {
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "the bytes of short paths would pass through memory")]
+fn is_plain_block(block: &[u8; BLOCK], after: &[u8; BLOCK]) -> bool {
     let mut any_odd = false;
     for at in 0..BLOCK {
         let ends_segment = after[at] == b'/';

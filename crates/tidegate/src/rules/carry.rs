@@ -7,7 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use tidegate_core::{Key, Limit, Operation, Span, Timestamp};
-use tidegate_rules::compile::{Before, CompiledLimit, CompiledRules};
+use tidegate_rules::compile::{Before, CompiledLimit};
 use tidegate_rules::identity::Salt;
 use tidegate_rules::resolve::Planned;
 use tidegate_store::{Charge, Table};
@@ -21,16 +21,15 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    /// Moves what is left under the limits before to the key of this charge, in memory.
+    /// Moves what is left under the limits before to the key of this charge under its limit, in memory.
     #[inline]
     pub(super) fn carry(
         &self,
         table: &Table,
-        rules: &CompiledRules,
+        limit: &CompiledLimit,
         planned: &Planned,
         now: Timestamp,
     ) {
-        let limit = rules.limit(planned.limit);
         if !limit.befores().is_empty() {
             self.carry_all(table, limit, planned, now);
         }

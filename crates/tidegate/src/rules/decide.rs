@@ -14,7 +14,7 @@ use super::backing::{Answered, Backing, DecidedBy, Few, at_once};
 use super::carry::key_under;
 use super::decision::{Outcome, RuleDecision};
 use super::in_order::in_order;
-use super::limiter::{Call, CheckError, Does, PENDING, RuleLimiter, charge};
+use super::limiter::{Call, CheckError, Does, PENDING, RuleLimiter, charge, charge_under};
 use crate::Clock;
 
 /// Limits that are decided together: those in force, and each rule in shadow for itself, because what
@@ -151,10 +151,10 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         };
         // The line is on its way meanwhile.
         let fetched = table.prefetch(planned.key);
-        self.carrier.carry(table, rules, planned, now);
-        let Charge { limit, operation, .. } = charge(rules, planned, does);
-        let decided = table.decide_fetched(now, limit, fetched, operation, |decided| decided);
         let limit = rules.limit(planned.limit);
+        self.carrier.carry(table, limit, planned, now);
+        let Charge { limit: in_force, operation, .. } = charge_under(limit, planned, does);
+        let decided = table.decide_fetched(now, in_force, fetched, operation, |decided| decided);
         decision.outcome = Outcome::of_one(limit, &decided);
         decision.taken = u64::from(does.takes(decided.is_allowed()));
         decisions.push(decided);
@@ -227,7 +227,8 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         does: Does,
     ) -> Result<(), CheckError> {
         for planned in &decision.plan.charges {
-            self.carrier.carry(table, &decision.rules, planned, decision.at);
+            let limit = decision.rules.limit(planned.limit);
+            self.carrier.carry(table, limit, planned, decision.at);
         }
         decision.decisions.resize(decision.plan.charges.len(), PENDING);
         let refused = decision.plan.denied_by.is_some();
@@ -360,7 +361,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     pub(super) fn carry(&self, rules: &CompiledRules, charges: &[Planned], now: Timestamp) {
         let Some(table) = self.store.memory() else { return };
         for planned in charges {
-            self.carrier.carry(table, rules, planned, now);
+            self.carrier.carry(table, rules.limit(planned.limit), planned, now);
         }
     }
 
@@ -444,7 +445,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         let heir = if is_current { None } else { self.heir(rules, &current, planned, None) };
         let (rules, planned) = heir.as_ref().map_or((rules, planned), |heir| (&**current, heir));
         if heir.is_some() {
-            self.carrier.carry(table, rules, planned, now);
+            self.carrier.carry(table, rules.limit(planned.limit), planned, now);
         }
         // Stretched or not, as it was taken.
         let limit = rules.limit(planned.limit).limit(planned.relaxed);

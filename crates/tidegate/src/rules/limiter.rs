@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Cache, Guard};
 use tidegate_core::{self as core, LeaseId, Operation, Span, Timestamp, Verdict};
-use tidegate_rules::compile::CompiledRules;
+use tidegate_rules::compile::{CompiledLimit, CompiledRules};
 use tidegate_rules::explain::Explanation;
 use tidegate_rules::identity::{KeyHasher, SECRET_BYTES};
 use tidegate_rules::resolve::{Ask, Planned, ResolveError};
@@ -193,7 +193,7 @@ impl<'l, C: Clock, S: Backing> Checker<'l, C, S> {
         Self {
             limiter,
             current: Cache::new(&limiter.current),
-            decision: RuleDecision::pending(limiter.current.load(), limiter.clock.now()),
+            decision: RuleDecision::pending(limiter.current.load(), limiter.clock.now_unordered()),
         }
     }
 
@@ -255,10 +255,20 @@ impl Does {
 
 #[inline]
 pub(super) fn charge<'r>(rules: &'r CompiledRules, planned: &Planned, does: Does) -> Charge<'r> {
+    charge_under(rules.limit(planned.limit), planned, does)
+}
+
+/// The same under the limit of the charge.
+#[inline]
+pub(super) fn charge_under<'r>(
+    limit: &'r CompiledLimit,
+    planned: &Planned,
+    does: Does,
+) -> Charge<'r> {
     // What is given back may have been taken while the limit was stretched: it is then the smaller part
     // of it, and the other way round it is better too little than too much.
     let relaxed = planned.relaxed || matches!(does, Does::Refund { .. });
-    let limit = rules.limit(planned.limit).limit(relaxed);
+    let limit = limit.limit(relaxed);
     Charge { limit, key: planned.key, operation: does.operation(planned.cost) }
 }
 
