@@ -65,7 +65,7 @@ impl<C: Clock> RuleLimiter<C, Place> {
         decision: &mut RuleDecision,
         call: &Call<'_>,
     ) -> Option<Result<(), CheckError>> {
-        decision.clear(self.clock.now());
+        decision.clear(self.clock.now_unordered());
         self.decide_at_once(decision, call)
     }
 

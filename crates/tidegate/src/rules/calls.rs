@@ -26,7 +26,7 @@ impl<C: Clock> RuleLimiter<C, Table> {
         decision: &mut RuleDecision,
         call: &Call<'_>,
     ) -> Result<(), CheckError> {
-        decision.clear(self.clock.now());
+        decision.clear(self.clock.now_unordered());
         if !self.start(decision, call, Does::Take)? {
             self.finish_in(&self.store, decision, Does::Take)?;
         }
