@@ -1,6 +1,8 @@
 //! A limiter by rules: attributes in, one decision over all limits of all rules that match.
 
 #[cfg(feature = "redis")]
+mod asked;
+#[cfg(feature = "redis")]
 mod at_hand;
 #[cfg(feature = "redis")]
 mod awaited;
@@ -13,6 +15,7 @@ mod decision;
 pub mod descriptors;
 mod ending;
 mod given;
+#[cfg(feature = "redis")]
 mod in_order;
 mod leases;
 mod limiter;

@@ -35,6 +35,8 @@ pub(crate) fn test(workspace: &Workspace) -> anyhow::Result<bool> {
             "lints with every feature",
             "clippy --workspace --all-targets --all-features -- -D warnings",
         ),
+        // And a third: in the workspace nobody builds the library as most users have it, without a feature.
+        Step::cargo("lints of the library alone", "clippy -p tidegate --lib -- -D warnings"),
         Step::cargo("tests", "test --workspace --tests").with(TOOLS, tools(workspace)),
         Step::cargo("doctests", "test --workspace --doc"),
     ];
