@@ -91,14 +91,16 @@ impl<C: Contender> Entrant for C {
         let length = lanes.first().map_or(0, |lane| lane.ids.len() / C::CALLS_DIVISOR);
         // All of a lane's accesses, or for the slow ones the next part.
         let first = round % C::CALLS_DIVISOR * length;
-        let blocks = (length / BLOCK).max(1);
+        // As many for each contender, since the best of more would be better.
+        let blocks = lanes.first().map_or(1, |lane| (lane.ids.len() / BLOCK).max(1));
         let start = |block| first + block * length / blocks;
         (0..blocks).map(|block| time_block(self, lanes, start(block)..start(block + 1))).collect()
     }
 }
 
-/// How many accesses of a lane are timed at once, or up to twice as many, since all blocks are of one size. Of blocks that take a millisecond some meet nobody else
-/// on the machine, and it is long beside the time that two threads need to start together.
+/// How many accesses of a lane are timed at once, by contenders that run all of them; or up to twice as many, since all
+/// blocks are of one size. Of blocks that take a millisecond some meet nobody else on the machine, and it
+/// is long beside the time that two threads need to start together.
 const BLOCK: usize = 1 << 16;
 
 fn time_block<C: Contender>(

@@ -81,7 +81,8 @@ pub enum HostHeader {
 pub struct Bounds {
     /// The longest body of a request, in bytes.
     pub body_bytes_max: u64,
-    /// How long all of that body may take to come; `None` is as long as some of it comes.
+    /// How long all of that body may take to pass, from when it is first waited for; `None` is as long as some of it
+    /// comes. An upstream that takes it slowly uses up that time too.
     pub body_timeout: Option<Duration>,
     /// How long an upstream may take to begin its response, from the end of the request.
     pub response_timeout: Duration,

@@ -145,6 +145,17 @@ mod tests {
     use crate::token::{TokenConfig, TokenKey};
     use tidegate_rules::attribute::ATTRIBUTE_CHARS_MAX;
 
+    #[test]
+    fn every_attribute_of_its_own_is_read_apart_from_all_others() {
+        let reads = names::ALL.map(tidegate_rules::Reads::named);
+        for (index, one) in reads.iter().enumerate() {
+            let others = reads.iter().enumerate().filter(|(other, _)| *other != index);
+            let others =
+                others.fold(tidegate_rules::Reads::OTHERS, |all, (_, other)| all.and(*other));
+            assert!(!others.any_of(*one), "{}", names::ALL[index]);
+        }
+    }
+
     fn fault(extract: Vec<Extract>) -> (String, Fault) {
         let mut config = IdentityConfig::new([1; 16]);
         config.extract = extract;

@@ -36,7 +36,7 @@ impl Reads {
     /// None at all.
     pub const NOTHING: Self = Self(0);
     /// All of them, also those that no rule names.
-    pub const ALL: Self = Self(u16::MAX);
+    pub const ALL: Self = Self::OF_CLIENT.and(Self::OF_REQUEST);
     /// `ip`.
     pub const IP: Self = Self(1);
     /// `address`.

@@ -207,7 +207,8 @@ impl CompiledRules {
         self.names_leased
     }
 
-    /// The attributes that some rule of some domain looks at. Requests that differ in others alone are decided alike.
+    /// The attributes that some rule of some domain looks at. Requests that differ in others alone are decided alike,
+    /// where none has more than [`ATTRIBUTES_MAX`](crate::attribute::ATTRIBUTES_MAX).
     #[inline]
     pub fn reads(&self) -> Reads {
         self.reads

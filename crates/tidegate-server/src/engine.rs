@@ -63,6 +63,14 @@ impl Clock for EngineClock {
             Self::Manual(clock) => clock.now(),
         }
     }
+
+    #[inline]
+    fn now_unordered(&self) -> Timestamp {
+        match self {
+            Self::System => SystemClock.now_unordered(),
+            Self::Manual(clock) => clock.now(),
+        }
+    }
 }
 
 /// Over what a call came, for metrics.

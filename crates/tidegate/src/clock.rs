@@ -31,7 +31,7 @@ pub trait Clock: Send + Sync {
 
     /// The time now, for a decision. The default is [`now`](Self::now).
     ///
-    /// It may lie behind what another thread was told a moment before, so a clock need not have its readers
+    /// It may lie a little ahead of what somebody is told a moment later, so a clock need not have its readers
     /// wait for each other. Decisions do not mind: between reading the time and its turn at the
     /// state any call may be overtaken, so limits allow for calls that come late anyway.
     #[inline]
@@ -64,9 +64,9 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// back.
 ///
 /// - **Never back.** A reading is never less than one that happened before it, in this thread or in
-///   any other, whatever the wall clock does. One by [`now_unordered`](Clock::now_unordered) can be less than
-///   another of that kind, by less than 64 microseconds; where the processors' counters agree, by the little that
-///   they are read out of order.
+///   any other, whatever the wall clock does. This is said of [`now`](Clock::now): what
+///   [`now_unordered`](Clock::now_unordered) has told, later readings of both kinds may be behind, by less than 64
+///   microseconds; where the processors' counters agree, by the little that they are read out of order.
 /// - **True.** While the wall clock is not being set, the two differ by a few microseconds.
 /// - **Set forward** (also by waking from suspend): followed within a fifth of a second.
 /// - **Set back**: time goes on at the pace of the monotonic clock, 0.1 % slower until the two

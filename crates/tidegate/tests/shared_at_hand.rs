@@ -13,7 +13,7 @@ use std::time::Duration;
 use ruled::{attributes, rules};
 use served::Server;
 use tidegate::redis::{Shared, SharedConfig, TimeSource};
-use tidegate::{Call, Consistency, ManualClock, Place, RuleDecision, RuleLimiter, Source};
+use tidegate::{Call, Consistency, ManualClock, Place, Reads, RuleDecision, RuleLimiter, Source};
 use tokio::runtime::{Builder, Runtime};
 use told::told;
 
@@ -208,4 +208,21 @@ fn what_no_rule_counts_passes_at_once() {
     let second = node.check("nobody's");
     assert!(second.is_allowed() && !second.took() && second.source() == Source::Memory);
     assert_eq!(first, told_with(&second, 0));
+}
+
+#[test]
+fn what_a_store_is_asked_in_any_case_reads_everything_at_once() {
+    let reads = |consistency| {
+        let node = Node::new(consistency);
+        node.limiter.reads(&node.limiter.begin())
+    };
+    // One rule is strict by its own word; none is leased by it.
+    assert_eq!(reads(Consistency::Strict), Reads::ALL);
+    assert_eq!(reads(Consistency::Leased), Reads::OTHERS);
+}
+
+#[test]
+fn a_decision_that_was_begun_and_not_made_allows_nothing() {
+    let node = Node::new(Consistency::Leased);
+    assert!(!node.limiter.begin().is_allowed());
 }

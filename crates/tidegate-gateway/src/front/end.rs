@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
@@ -45,6 +46,8 @@ impl<'e, 'd> End<'e, 'd> {
             return Poll::Pending;
         }
         self.woken = None;
+        // A task that has used up its turn is told to wait by a timer that does not remember it.
+        let is_remembered = has_budget_remaining();
         if self.drained.as_mut().poll(context).is_ready() {
             return Poll::Ready(Over::Drain);
         }
@@ -52,7 +55,34 @@ impl<'e, 'd> End<'e, 'd> {
             self.idle.as_mut().reset(Instant::now() + self.idle_max);
             return Poll::Ready(Over::Idle);
         }
-        self.woken = Some(context.waker().clone());
+        self.woken = is_remembered.then(|| context.waker().clone());
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+
+    use tokio::task::coop::consume_budget;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_had_no_turn_left_when_he_first_asked_is_told_of_the_end() {
+        let (drain, idle_max) = (CancellationToken::new(), Duration::from_secs(30));
+        let (drained, idle) = (pin!(drain.cancelled()), pin!(tokio::time::sleep(idle_max)));
+        let mut end = End::new(&drain, drained, idle, idle_max);
+        poll_fn(|context| {
+            while has_budget_remaining() {
+                let _ = pin!(consume_budget()).poll(context);
+            }
+            assert!(end.poll(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        let over = tokio::time::timeout(2 * idle_max, poll_fn(|context| end.poll(context))).await;
+        assert!(matches!(over, Ok(Over::Idle)));
     }
 }

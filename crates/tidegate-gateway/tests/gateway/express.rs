@@ -156,7 +156,7 @@ async fn who_understands_trailers_gets_them_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn requests_that_come_together_are_denied_together() {
+async fn a_hundred_requests_at_once_are_answered_in_their_order() {
     let upstream = Upstream::echo().await;
     let settings = with_rules(&[&upstream.url()], |layer| {
         layer.limit = Some("3/day per ip".parse().unwrap());

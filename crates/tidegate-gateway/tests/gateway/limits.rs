@@ -15,6 +15,7 @@ use tidegate_gateway::route::{AuthSettings, RouteSettings, Shed};
 use tidegate_gateway::upstream::ServerSettings;
 use tidegate_identity::{Claim, TokenConfig, TokenKey};
 use tidegate_server::serve::process::Life as _;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 use crate::support::{
@@ -421,4 +422,29 @@ async fn the_access_log_has_every_line_once_the_gateway_has_ended() {
         );
     }
     assert_eq!(lines.iter().filter(|line| line["status"] == 429).count(), 50);
+}
+
+#[tokio::test]
+async fn a_client_that_reads_nothing_holds_a_place_for_no_longer_than_it_may_take_nothing() {
+    let upstream = Upstream::echo().await;
+    let folder = Folder::new("unread");
+    let rules = folder.write(
+        "rules.yaml",
+        "{ domain: default, rules: [
+           { name: few, match: { path: /few }, limit: 1/day },
+           { name: one, match: { path: /one }, limit: { at_once: 1, expires_after: 1h } } ] }",
+    );
+    let mut settings = with_rules(&[&upstream.url()], |layer| layer.rules = Some(vec![rules]));
+    settings.front.head_timeout = Duration::from_millis(300);
+    let running = gateway(settings).await;
+    let few = "GET /few HTTP/1.1\r\nHost: a\r\n\r\n";
+    let block = format!("{}{}", few.repeat(12), few.replace("/few", "/one"));
+    let mut stream = TcpStream::connect(port(&running)).await.unwrap();
+    // Until nothing goes on, because the gateway waits to be read, or has ended the connection for it.
+    let half = Duration::from_millis(150);
+    while let Ok(Ok(())) = tokio::time::timeout(half, stream.write_all(block.as_bytes())).await {}
+    let free = async { while get(port(&running), "/one").await.status() != 200 {} };
+    tokio::time::timeout(Duration::from_secs(20), free).await.expect("the place is free again");
+    drop(stream);
+    until_idle(&running).await;
 }

@@ -11,6 +11,9 @@ use super::value;
 use crate::attribute::Attribute;
 use crate::path::{is_plain, normalise};
 
+const _: () =
+    assert!(ATTRIBUTES_MAX <= u32::BITS as usize, "an attribute has a bit in `View::first`");
+
 /// A request's attributes by number.
 ///
 /// Where a request has an attribute twice, the first counts. The path is in

@@ -103,7 +103,7 @@ impl RuleDecision {
             told_at: at,
             plan: Plan::default(),
             decisions: SmallVec::new(),
-            outcome: Outcome::ALLOWED,
+            outcome: Outcome::PENDING,
             taken: 0,
             by: SmallVec::new(),
             group: None,
@@ -324,6 +324,9 @@ impl Outcome {
     pub(super) fn is_allowed(&self) -> bool {
         self.allowed
     }
+
+    /// Of a call that nobody has decided: nothing passes by mistake.
+    const PENDING: Self = Self { allowed: false, ..Self::ALLOWED };
 
     /// Of no limits at all.
     const ALLOWED: Self =

@@ -123,14 +123,21 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     /// A decision that is still to be made, by the rules in force now: for who makes attributes himself, and makes those
     /// alone that it [reads](Self::reads). No rule that is put in force meanwhile misses another one, because
     /// `check_begun` asks the same rules.
+    ///
+    /// It says nothing, and allows nothing, until this limiter has checked a call with it and found no error. It is for
+    /// one call: places that it holds would be forgotten by another.
     #[inline]
     pub fn begin(&self) -> RuleDecision {
         RuleDecision::pending(self.current.load(), Timestamp::ZERO)
     }
 
-    /// The attributes that a decision depends on which this limiter [began](Self::begin).
+    /// The attributes that a decision depends on which this limiter [began](Self::begin). All of them where a store
+    /// is to be asked in any case: by the time that it answers, other rules may be in force.
     #[inline]
     pub fn reads(&self, begun: &RuleDecision) -> Reads {
+        if self.store.memory().is_none() && !self.sharing.may_lease(&begun.rules) {
+            return Reads::ALL;
+        }
         begun.rules.reads().and(self.sharing.reads())
     }
 

@@ -69,7 +69,6 @@ impl Sharing {
     }
 
     /// Whether nodes may lease some of these limits.
-    #[cfg(feature = "redis")]
     #[inline]
     pub(super) fn may_lease(&self, rules: &CompiledRules) -> bool {
         self.consistency == Consistency::Leased || rules.names_leased()

@@ -102,10 +102,12 @@ impl Engine<Machine> {
     /// Lets time pass, and checks that it did not run back, and that whoever asks without an order is told no less
     /// than those who were told in order, and little more than the mark. The time told after it.
     fn after(&self, ns: u64) -> u64 {
+        let told = self.now_micros_unordered();
         let earlier = self.mark.0.load(Ordering::SeqCst);
         self.counters.pass(ns);
         let now = self.now_micros();
         assert!(earlier <= now, "time ran back from {earlier} to {now}");
+        assert!(told < now + Mark::STEP_US, "time ran back from {told} to {now}, which is far");
         let unordered = self.now_micros_unordered();
         assert!(now <= unordered, "time without an order ran back from {now} to {unordered}");
         let mark = self.mark.0.load(Ordering::SeqCst);
