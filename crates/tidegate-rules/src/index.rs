@@ -41,8 +41,59 @@ use compiler::Compiler;
 use names::Names;
 use node::Node;
 
-/// The rules that match: their numbers, in the order of the files, each once.
-pub(crate) type Found = SmallVec<[u32; 16]>;
+/// The rules that match: their numbers, in the order of the files, each once. It is one for most requests, which is
+/// therefore kept apart.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    first: Option<u32>,
+    /// All of them where there are more.
+    all: SmallVec<[u32; 16]>,
+}
+
+impl Found {
+    /// None so far.
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    #[inline]
+    fn push(&mut self, rule: u32) {
+        match self.first {
+            None => self.first = Some(rule),
+            Some(first) => self.push_another(first, rule),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_another(&mut self, first: u32, rule: u32) {
+        if self.all.is_empty() {
+            self.all.push(first);
+        }
+        self.all.push(rule);
+    }
+
+    /// Brings them into their order, once all have been found.
+    #[inline]
+    fn settle(&mut self) {
+        if !self.all.is_empty() {
+            self.all.sort_unstable();
+            self.all.dedup();
+        }
+    }
+
+    /// The rule, where it is the only one.
+    #[inline]
+    pub(crate) fn only(&self) -> Option<u32> {
+        if self.all.len() > 1 { None } else { self.first }
+    }
+
+    /// All rules.
+    pub(crate) fn all(&self) -> &[u32] {
+        if self.all.is_empty() { self.first.as_slice() } else { &self.all }
+    }
+}
 
 /// The conditions of a domain's rules, compiled.
 #[derive(Debug)]
@@ -79,15 +130,11 @@ impl Index {
         self.names.reads
     }
 
-    /// Puts the rules that match into `found`, and nothing else.
+    /// Puts the rules that match into `found`, which is new.
     #[inline]
     pub(crate) fn find(&self, view: &View<'_>, found: &mut Found) {
-        found.clear();
         self.root.find_first(view, &self.tests, found);
-        if found.len() > 1 {
-            found.sort_unstable();
-            found.dedup();
-        }
+        found.settle();
     }
 
     /// The first condition of a rule that does not hold, to explain why it does not match.

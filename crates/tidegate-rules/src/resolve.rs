@@ -105,13 +105,13 @@ impl CompiledRules {
         domain.index.look(&mut view);
         let mut found = Found::new();
         domain.index.find(&view, &mut found);
-        if let [number] = found[..]
+        if let Some(number) = found.only()
             && domain.descriptors.is_none()
             && self.apply_ordinary(ask, RuleId::new(domain.first + number), &view, plan)
         {
             return Ok(());
         }
-        self.apply_all(ask, domain, (&view, &found[..]), plan)
+        self.apply_all(ask, domain, (&view, found.all()), plan)
     }
 
     /// Adds the charge of the only rule that matches, where it is as ordinary as most are and the request

@@ -162,7 +162,7 @@ impl Many {
 
     fn holds(&self, view: &View<'_>, id: AttributeId, bytes: &[u8]) -> bool {
         let mut holds = false;
-        self.lookup.each(view, id, bytes, |Piece { start, len }| {
+        self.lookup.each(view, id, bytes, |&Piece { start, len }| {
             let open = &self.open[start as usize..(start + len) as usize];
             let passes = |&number: &u32| self.shapes[number as usize].holds(view, id, bytes);
             holds = holds || open.is_empty() || open.iter().any(passes);

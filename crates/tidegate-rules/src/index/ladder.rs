@@ -89,10 +89,10 @@ impl<P: Copy> Ladder<P> {
     }
 
     /// A range and those around it, with their lengths.
-    fn outwards(&self, from: Option<u32>) -> impl Iterator<Item = (u32, u32, P)> {
+    fn outwards(&self, from: Option<u32>) -> impl Iterator<Item = (u32, u32, &P)> {
         let range = |number: u32| {
             let range = &self.ranges[number as usize];
-            (number, range.len, range.payload)
+            (number, range.len, &range.payload)
         };
         std::iter::successors(from, |&number| self.ranges[number as usize].outer).map(range)
     }
@@ -103,7 +103,7 @@ impl<P: Copy> Ladder<P> {
     pub(super) fn each<T: AsRef<[u8]>>(
         &self,
         cut: impl Fn(u32) -> Option<T>,
-        mut visit: impl FnMut(P),
+        mut visit: impl FnMut(&P),
     ) {
         let (mut low, mut high) = (0, self.lens.len());
         let mut longest = None;
@@ -111,7 +111,7 @@ impl<P: Copy> Ladder<P> {
             let middle = usize::midpoint(low, high);
             let len = self.lens[middle];
             let rung = cut(len).and_then(|text| self.table.find(len, text.as_ref()));
-            if let Some(known) = rung {
+            if let Some(&known) = rung {
                 longest = known;
                 low = middle + 1;
             } else {
@@ -142,7 +142,7 @@ mod tests {
             let all = prefixes.iter().map(|text| beginning_of_text(text.as_bytes(), text));
             let ladder = Ladder::new(all.collect(), |text, len| text[..len as usize].into());
             let mut found: Vec<&String> = Vec::new();
-            ladder.each(|len| value.as_bytes().get(..len as usize), |text| found.push(text));
+            ladder.each(|len| value.as_bytes().get(..len as usize), |text| found.push(*text));
             found.reverse();
             let expected: Vec<_> =
                 prefixes.iter().filter(|prefix| value.starts_with(*prefix)).collect();
@@ -166,7 +166,7 @@ mod tests {
             let ladder = Ladder::new(all.collect(), |start, len| network_cut(start, len));
             let value = address(pick);
             let mut found = Vec::new();
-            ladder.each(|len| Some(network_cut(&value, len)), |len| found.push(len));
+            ladder.each(|len| Some(network_cut(&value, len)), |len| found.push(*len));
             found.reverse();
             let holds = |(len, start): &&(u8, Text)| network_cut(&value, u32::from(*len)) == *start;
             let expected: Vec<_> = networks.iter().filter(holds).map(|&(len, _)| len).collect();

@@ -63,7 +63,7 @@ impl<P: Copy> Lookup<P> {
         view: &View<'_>,
         id: AttributeId,
         bytes: &[u8],
-        mut visit: impl FnMut(P),
+        mut visit: impl FnMut(&P),
     ) {
         if let Some(payload) = self.exact(id, bytes) {
             visit(payload);
@@ -73,7 +73,7 @@ impl<P: Copy> Lookup<P> {
 
     /// What is behind the anchor that is exactly this value.
     #[inline]
-    pub(super) fn exact(&self, id: AttributeId, bytes: &[u8]) -> Option<P> {
+    pub(super) fn exact(&self, id: AttributeId, bytes: &[u8]) -> Option<&P> {
         if self.exact_bits & id.bit() == 0 {
             return None;
         }
@@ -93,7 +93,7 @@ impl<P: Copy> Lookup<P> {
         view: &View<'_>,
         id: AttributeId,
         bytes: &[u8],
-        mut visit: impl FnMut(P),
+        mut visit: impl FnMut(&P),
     ) {
         if self.has_trees(id)
             && let Some(trees) = self.trees_of(id)
@@ -165,7 +165,7 @@ impl<P: Copy> Trees<P> {
     }
 
     #[inline]
-    fn each(&self, view: &View<'_>, id: AttributeId, bytes: &[u8], visit: &mut impl FnMut(P)) {
+    fn each(&self, view: &View<'_>, id: AttributeId, bytes: &[u8], visit: &mut impl FnMut(&P)) {
         if !self.paths.is_empty() {
             self.paths.each(bytes, &mut *visit);
         }
@@ -181,7 +181,7 @@ impl<P: Copy> Trees<P> {
         view: &View<'_>,
         id: AttributeId,
         bytes: &[u8],
-        visit: &mut impl FnMut(P),
+        visit: &mut impl FnMut(&P),
     ) {
         if !self.prefixes.is_empty() {
             self.prefixes.each(|len| bytes.get(..len as usize), &mut *visit);

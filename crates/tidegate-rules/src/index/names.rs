@@ -93,7 +93,7 @@ impl Names {
 
     #[inline(never)]
     fn find_any(&self, name: &str) -> Option<AttributeId> {
-        self.ids.find(0, name.as_bytes())
+        self.ids.find(0, name.as_bytes()).copied()
     }
 
     /// Makes short names quick to find, once no more are added.

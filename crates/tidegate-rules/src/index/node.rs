@@ -89,8 +89,7 @@ impl Node {
         (view, tests): (&View<'_>, &Tests),
         found: &mut Found,
     ) {
-        let visit = |posting| self.add(posting, view, tests, found);
-        self.lookup.each_in_trees(view, id, bytes, visit);
+        self.lookup.each_in_trees(view, id, bytes, |posting| self.add(posting, view, tests, found));
     }
 
     /// Adds those that are found by the path in lower case. Few rules ask for it.
@@ -98,15 +97,14 @@ impl Node {
     fn find_folded(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
         let id = AttributeId::FOLDED_PATH;
         if let Some(path) = view.value(id) {
-            let add = |posting| self.add(posting, view, tests, found);
-            self.lookup.each(view, id, path, add);
+            self.lookup.each(view, id, path, |posting| self.add(posting, view, tests, found));
         }
     }
 
     /// Adds the rules behind one anchor. Nearly always there is one such anchor at most, and one rule
     /// behind it.
     #[inline]
-    fn add(&self, posting: Posting, view: &View<'_>, tests: &Tests, found: &mut Found) {
+    fn add(&self, posting: &Posting, view: &View<'_>, tests: &Tests, found: &mut Found) {
         match posting {
             Posting::One(candidate) if candidate.len == 0 => found.push(candidate.rule),
             Posting::One(candidate) => candidate.test(view, tests, found),
@@ -115,8 +113,8 @@ impl Node {
     }
 
     #[inline(never)]
-    fn add_several(&self, posting: Posting, view: &View<'_>, tests: &Tests, found: &mut Found) {
-        match posting {
+    fn add_several(&self, posting: &Posting, view: &View<'_>, tests: &Tests, found: &mut Found) {
+        match *posting {
             Posting::One(candidate) => candidate.test(view, tests, found),
             Posting::Several { start, len } => {
                 let candidates = &self.candidates[start as usize..(start + len) as usize];

@@ -50,14 +50,14 @@ impl<V: Copy> Table<V> {
     /// What is behind a number and a text.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "shorter than what a call would keep in memory")]
-    pub(super) fn find(&self, number: u32, text: &[u8]) -> Option<V> {
+    pub(super) fn find(&self, number: u32, text: &[u8]) -> Option<&V> {
         let Some(words) = Words::new(number, text) else { return self.find_long(number, text) };
         let mask = self.short.len() - 1;
         let mut at = place(words);
         // A free place ends the search, and there always is one.
         while let Some(known) = &self.short[at & mask] {
             if known.words == words {
-                return Some(known.value);
+                return Some(&known.value);
             }
             at += 1;
         }
@@ -65,9 +65,9 @@ impl<V: Copy> Table<V> {
     }
 
     #[inline(never)]
-    fn find_long(&self, number: u32, text: &[u8]) -> Option<V> {
+    fn find_long(&self, number: u32, text: &[u8]) -> Option<&V> {
         let hash = hash_long(&self.hasher, number, text);
-        self.long.find(hash, |known| known.is(number, text)).map(|known| known.value)
+        self.long.find(hash, |known| known.is(number, text)).map(|known| &known.value)
     }
 
     /// All texts that are short, in no order.
@@ -162,7 +162,7 @@ mod tests {
             }
             for (number, text) in entries.iter().chain(&others) {
                 let expected = model.get(&(*number, text)).copied();
-                prop_assert_eq!(table.find(*number, text.as_bytes()), expected);
+                prop_assert_eq!(table.find(*number, text.as_bytes()).copied(), expected);
             }
         }
 

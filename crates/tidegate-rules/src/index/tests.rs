@@ -22,7 +22,7 @@ fn model(rules: &[Rule], index: &Index, view: &View<'_>) -> Vec<u32> {
 fn find(index: &Index, attributes: &[Attribute<'_>]) -> Vec<u32> {
     let mut found = Found::new();
     index.find(&index.view(attributes), &mut found);
-    found.to_vec()
+    found.all().to_vec()
 }
 
 fn condition(attribute: &str, any_of: Vec<Test>, negated: bool) -> Condition {

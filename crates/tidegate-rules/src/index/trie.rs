@@ -98,7 +98,7 @@ impl<P: Copy> Trie<P> {
                 return;
             }
             let next = match segment {
-                Segment::Literal(text) => self.edges.find(at, text),
+                Segment::Literal(text) => self.edges.find(at, text).copied(),
                 Segment::One => Some(self.nodes[at as usize].one),
                 Segment::Rest => None,
             };
@@ -157,7 +157,7 @@ impl<P: Copy> Trie<P> {
 
     /// Calls with each template that the path matches.
     #[inline]
-    pub(super) fn each(&self, path: &[u8], mut visit: impl FnMut(P)) {
+    pub(super) fn each(&self, path: &[u8], mut visit: impl FnMut(&P)) {
         match self.only(path) {
             Some(payload) => self.visit(payload, &mut visit),
             None => self.each_way(path, visit),
@@ -182,6 +182,7 @@ impl<P: Copy> Trie<P> {
             let Some(segment) = next_segment(path, from) else { return Some(node.end) };
             from = segment.end + 1;
             let edge = if node.has_edges { self.edges.find(at, &path[segment]) } else { None };
+            let edge = edge.copied();
             if edge.is_some() && node.one != Node::NONE {
                 return None;
             }
@@ -197,7 +198,7 @@ impl<P: Copy> Trie<P> {
     /// Both a literal and a place may fit a segment. Then one way is gone and the other is kept for
     /// later; there are at most as many ways as templates that begin like the path.
     #[inline(never)]
-    fn each_way(&self, path: &[u8], mut visit: impl FnMut(P)) {
+    fn each_way(&self, path: &[u8], mut visit: impl FnMut(&P)) {
         let mut later: SmallVec<[(u32, usize); 4]> = SmallVec::new();
         let (mut at, mut from) = (0, usize::from(path.first() == Some(&b'/')));
         loop {
@@ -210,6 +211,7 @@ impl<P: Copy> Trie<P> {
                     from = segment.end + 1;
                     let edge =
                         if node.has_edges { self.edges.find(at, &path[segment]) } else { None };
+                    let edge = edge.copied();
                     if edge.is_some() && node.one != Node::NONE {
                         later.push((node.one, from));
                     }
@@ -235,9 +237,9 @@ impl<P: Copy> Trie<P> {
     }
 
     #[inline]
-    fn visit(&self, payload: u32, visit: &mut impl FnMut(P)) {
+    fn visit(&self, payload: u32, visit: &mut impl FnMut(&P)) {
         if payload != Node::NONE {
-            visit(self.payloads[payload as usize]);
+            visit(&self.payloads[payload as usize]);
         }
     }
 
@@ -269,7 +271,7 @@ impl<P: Copy> Trie<P> {
     }
 
     fn edge(&mut self, from: u32, segment: &[u8]) -> u32 {
-        if let Some(known) = self.edges.find(from, segment) {
+        if let Some(&known) = self.edges.find(from, segment) {
             return known;
         }
         let to = self.add_node();
@@ -373,7 +375,7 @@ mod tests {
                 (0..).zip(&templates).map(|(number, one)| (one.segments(), number)).collect();
             let trie = Trie::new(&numbered);
             let mut found = Vec::new();
-            trie.each(path.as_bytes(), |number| found.push(number));
+            trie.each(path.as_bytes(), |&number| found.push(number));
             found.sort_unstable();
             let matches = |number: &usize| templates[*number].matches(path.as_bytes());
             let expected: Vec<_> = (0..templates.len()).filter(matches).collect();
@@ -394,8 +396,8 @@ mod tests {
                 (0..).zip(&templates).map(|(number, one)| (one.segments(), number)).collect();
             let trie: Trie<usize> = Trie::new(&numbered);
             let (mut found, mut expected) = (Vec::new(), Vec::new());
-            trie.each(path.as_bytes(), |number| found.push(number));
-            trie.each_way(path.as_bytes(), |number| expected.push(number));
+            trie.each(path.as_bytes(), |&number| found.push(number));
+            trie.each_way(path.as_bytes(), |&number| expected.push(number));
             prop_assert_eq!(&found, &expected);
             found.sort_unstable();
             let matches = |number: &usize| templates[*number].matches(path.as_bytes());
