@@ -39,7 +39,7 @@ use check::Check;
 use checks::Checks;
 use compiler::Compiler;
 use names::Names;
-use node::Node;
+use node::{Node, Postings};
 
 /// The rules that match: their numbers, in the order of the files, each once. It is one for most requests, which is
 /// therefore kept apart.
@@ -115,14 +115,8 @@ impl Index {
     /// its normal form.
     pub(crate) fn view<'a>(&self, attributes: &'a [Attribute<'a>]) -> View<'a> {
         let mut view = View::new(attributes);
-        self.look(&mut view);
+        view.look(&self.names, self.wants_network, 0, |_, _, _| {});
         view
-    }
-
-    /// The same for a view that is new, which is then not copied to where it stays.
-    #[inline]
-    pub(crate) fn look(&self, view: &mut View<'_>) {
-        view.look(&self.names, self.wants_network, self.root.bits());
     }
 
     /// The attributes that have a number: no others are looked at.
@@ -130,10 +124,18 @@ impl Index {
         self.names.reads
     }
 
-    /// Puts the rules that match into `found`, which is new.
+    /// Looks at a request, of which nothing is known yet, and puts the rules that match into `found`, which is new.
     #[inline]
-    pub(crate) fn find(&self, view: &View<'_>, found: &mut Found) {
-        self.root.find_first(view, &self.tests, found);
+    pub(crate) fn find(&self, view: &mut View<'_>, found: &mut Found) {
+        let mut open = Postings::new();
+        let bits = self.root.bits();
+        view.look(&self.names, self.wants_network, bits, |view, id, bytes| {
+            self.root.find_first(view, id, bytes, found, &mut open);
+        });
+        self.root.find_others(view, &self.tests, found);
+        for posting in open {
+            self.root.add(posting, view, &self.tests, found);
+        }
         found.settle();
     }
 

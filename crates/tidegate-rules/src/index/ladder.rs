@@ -100,10 +100,10 @@ impl<P: Copy> Ladder<P> {
     /// Calls with each beginning of a value, the longest first. The function cuts the value to a
     /// length, where it is that long, to the text that the table has.
     #[inline]
-    pub(super) fn each<T: AsRef<[u8]>>(
-        &self,
+    pub(super) fn each<'s, T: AsRef<[u8]>>(
+        &'s self,
         cut: impl Fn(u32) -> Option<T>,
-        mut visit: impl FnMut(&P),
+        mut visit: impl FnMut(&'s P),
     ) {
         let (mut low, mut high) = (0, self.lens.len());
         let mut longest = None;

@@ -58,12 +58,12 @@ impl<P: Copy> Lookup<P> {
 
     /// Calls with what is behind each anchor that a value finds.
     #[inline]
-    pub(super) fn each(
-        &self,
+    pub(super) fn each<'s>(
+        &'s self,
         view: &View<'_>,
         id: AttributeId,
         bytes: &[u8],
-        mut visit: impl FnMut(&P),
+        mut visit: impl FnMut(&'s P),
     ) {
         if let Some(payload) = self.exact(id, bytes) {
             visit(payload);
@@ -88,12 +88,12 @@ impl<P: Copy> Lookup<P> {
 
     /// Calls with what is behind each anchor that a value finds in trees.
     #[inline]
-    pub(super) fn each_in_trees(
-        &self,
+    pub(super) fn each_in_trees<'s>(
+        &'s self,
         view: &View<'_>,
         id: AttributeId,
         bytes: &[u8],
-        mut visit: impl FnMut(&P),
+        mut visit: impl FnMut(&'s P),
     ) {
         if self.has_trees(id)
             && let Some(trees) = self.trees_of(id)
@@ -165,7 +165,13 @@ impl<P: Copy> Trees<P> {
     }
 
     #[inline]
-    fn each(&self, view: &View<'_>, id: AttributeId, bytes: &[u8], visit: &mut impl FnMut(&P)) {
+    fn each<'s>(
+        &'s self,
+        view: &View<'_>,
+        id: AttributeId,
+        bytes: &[u8],
+        visit: &mut impl FnMut(&'s P),
+    ) {
         if !self.paths.is_empty() {
             self.paths.each(bytes, &mut *visit);
         }
@@ -176,12 +182,12 @@ impl<P: Copy> Trees<P> {
 
     /// Apart, so that there is little code around the other lookups.
     #[inline(never)]
-    fn each_ladder(
-        &self,
+    fn each_ladder<'s>(
+        &'s self,
         view: &View<'_>,
         id: AttributeId,
         bytes: &[u8],
-        visit: &mut impl FnMut(&P),
+        visit: &mut impl FnMut(&'s P),
     ) {
         if !self.prefixes.is_empty() {
             self.prefixes.each(|len| bytes.get(..len as usize), &mut *visit);

@@ -1,6 +1,8 @@
 //! A level of the index: rules behind their anchors, and below an anchor that many rules share,
 //! another level for them.
 
+use smallvec::SmallVec;
+
 use super::lookup::Lookup;
 use super::names::AttributeId;
 use super::view::View;
@@ -29,6 +31,9 @@ pub(super) enum Posting {
     Below(u32),
 }
 
+/// What has been found, and is to be tested.
+pub(super) type Postings<'n> = SmallVec<[&'n Posting; 4]>;
+
 /// A rule that may match.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
@@ -45,19 +50,24 @@ impl Node {
         self.lookup.bits()
     }
 
-    /// Adds the rules that match, as [`find`](Self::find), at the first level.
+    /// Adds the rules that one value finds at the first level. What has to be tested first is put into `open`: it may ask
+    /// for values that have not been looked at.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "there is one caller, and every request comes by")]
-    pub(super) fn find_first(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
-        view.each_first(|id, bytes| {
-            if let Some(posting) = self.lookup.exact(id, bytes) {
-                self.add(posting, view, tests, found);
-            }
-            if self.lookup.has_trees(id) {
-                self.find_in_trees(id, bytes, (view, tests), found);
-            }
-        });
-        self.find_others(view, tests, found);
+    pub(super) fn find_first<'n>(
+        &'n self,
+        view: &View<'_>,
+        id: AttributeId,
+        bytes: &[u8],
+        found: &mut Found,
+        open: &mut Postings<'n>,
+    ) {
+        if let Some(posting) = self.lookup.exact(id, bytes) {
+            add_first(posting, found, open);
+        }
+        if self.lookup.has_trees(id) {
+            self.find_in_trees(view, id, bytes, found, open);
+        }
     }
 
     /// Adds the rules that match; one may be added several times, in any order.
@@ -70,7 +80,7 @@ impl Node {
 
     /// Adds those that no value as it stands finds.
     #[inline]
-    fn find_others(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
+    pub(super) fn find_others(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
         if view.has_folded() {
             self.find_folded(view, tests, found);
         }
@@ -79,17 +89,18 @@ impl Node {
         }
     }
 
-    /// Adds those that one value finds in trees. Apart, so that what it needs at hand is fetched for
-    /// such values, and not for every request.
+    /// The same in trees alone. Apart, so that what it needs at hand is fetched for such values, and not for every
+    /// request.
     #[inline(never)]
-    fn find_in_trees(
-        &self,
+    fn find_in_trees<'n>(
+        &'n self,
+        view: &View<'_>,
         id: AttributeId,
         bytes: &[u8],
-        (view, tests): (&View<'_>, &Tests),
         found: &mut Found,
+        open: &mut Postings<'n>,
     ) {
-        self.lookup.each_in_trees(view, id, bytes, |posting| self.add(posting, view, tests, found));
+        self.lookup.each_in_trees(view, id, bytes, |posting| add_first(posting, found, open));
     }
 
     /// Adds those that are found by the path in lower case. Few rules ask for it.
@@ -104,7 +115,7 @@ impl Node {
     /// Adds the rules behind one anchor. Nearly always there is one such anchor at most, and one rule
     /// behind it.
     #[inline]
-    fn add(&self, posting: &Posting, view: &View<'_>, tests: &Tests, found: &mut Found) {
+    pub(super) fn add(&self, posting: &Posting, view: &View<'_>, tests: &Tests, found: &mut Found) {
         match posting {
             Posting::One(candidate) if candidate.len == 0 => found.push(candidate.rule),
             Posting::One(candidate) => candidate.test(view, tests, found),
@@ -124,6 +135,15 @@ impl Node {
             }
             Posting::Below(number) => self.below[number as usize].find(view, tests, found),
         }
+    }
+}
+
+/// Adds a rule that matches, or keeps what is still to be tested.
+#[inline]
+fn add_first<'n>(posting: &'n Posting, found: &mut Found, open: &mut Postings<'n>) {
+    match posting {
+        Posting::One(candidate) if candidate.len == 0 => found.push(candidate.rule),
+        _ => open.push(posting),
     }
 }
 

@@ -21,7 +21,7 @@ fn model(rules: &[Rule], index: &Index, view: &View<'_>) -> Vec<u32> {
 
 fn find(index: &Index, attributes: &[Attribute<'_>]) -> Vec<u32> {
     let mut found = Found::new();
-    index.find(&index.view(attributes), &mut found);
+    index.find(&mut View::new(attributes), &mut found);
     found.all().to_vec()
 }
 

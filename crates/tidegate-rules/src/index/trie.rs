@@ -157,7 +157,7 @@ impl<P: Copy> Trie<P> {
 
     /// Calls with each template that the path matches.
     #[inline]
-    pub(super) fn each(&self, path: &[u8], mut visit: impl FnMut(&P)) {
+    pub(super) fn each<'s>(&'s self, path: &[u8], mut visit: impl FnMut(&'s P)) {
         match self.only(path) {
             Some(payload) => self.visit(payload, &mut visit),
             None => self.each_way(path, visit),
@@ -198,7 +198,7 @@ impl<P: Copy> Trie<P> {
     /// Both a literal and a place may fit a segment. Then one way is gone and the other is kept for
     /// later; there are at most as many ways as templates that begin like the path.
     #[inline(never)]
-    fn each_way(&self, path: &[u8], mut visit: impl FnMut(&P)) {
+    fn each_way<'s>(&'s self, path: &[u8], mut visit: impl FnMut(&'s P)) {
         let mut later: SmallVec<[(u32, usize); 4]> = SmallVec::new();
         let (mut at, mut from) = (0, usize::from(path.first() == Some(&b'/')));
         loop {
@@ -237,7 +237,7 @@ impl<P: Copy> Trie<P> {
     }
 
     #[inline]
-    fn visit(&self, payload: u32, visit: &mut impl FnMut(&P)) {
+    fn visit<'s>(&'s self, payload: u32, visit: &mut impl FnMut(&'s P)) {
         if payload != Node::NONE {
             visit(&self.payloads[payload as usize]);
         }

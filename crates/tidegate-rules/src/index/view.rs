@@ -11,9 +11,6 @@ use super::value;
 use crate::attribute::Attribute;
 use crate::path::{is_plain, normalise};
 
-const _: () =
-    assert!(ATTRIBUTES_MAX <= u32::BITS as usize, "an attribute has a bit in `View::first`");
-
 /// A request's attributes by number.
 ///
 /// Where a request has an attribute twice, the first counts. The path is in
@@ -25,8 +22,6 @@ pub(crate) struct View<'a> {
     /// The numbers of the attributes, in their order; none where no rule asks. As many as there are, since
     /// room that is made ready and not used costs more than a lookup.
     ids: SmallVec<[AttributeId; ATTRIBUTES_MAX]>,
-    /// Which of the attributes rules are first found by, a bit for each.
-    first: u32,
     path: Option<Cow<'a, [u8]>>,
     /// The path in lower case; `None` where that is the path itself.
     folded: Option<Box<[u8]>>,
@@ -45,7 +40,6 @@ impl<'a> View<'a> {
         Self {
             attributes: &attributes[..attributes.len().min(ATTRIBUTES_MAX)],
             ids: SmallVec::new(),
-            first: 0,
             path: None,
             folded: None,
             has_folded: false,
@@ -55,14 +49,21 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Looks at the attributes. Those that have one of these bits are the ones that rules are first found by.
+    /// Looks at the attributes, and calls with each value of those that have one of these bits: rules are found by
+    /// them while the others are still looked at.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "every request comes by, and a call is many stores")]
-    pub(super) fn look(&mut self, names: &Names, wants_network: bool, first_bits: u64) {
+    pub(super) fn look(
+        &mut self,
+        names: &Names,
+        wants_network: bool,
+        wanted_bits: u64,
+        mut visit: impl FnMut(&Self, AttributeId, &[u8]),
+    ) {
         // The bits of all that have been seen.
         let mut bits = 0;
         let attributes = self.attributes;
-        for (at, attribute) in attributes.iter().enumerate() {
+        for attribute in attributes {
             let known = names.find(attribute.name);
             let is_new = |id: &AttributeId| bits & id.bit() == 0 || !self.has(*id);
             let Some(id) = known.filter(is_new) else {
@@ -71,9 +72,11 @@ impl<'a> View<'a> {
             };
             self.ids.push(id);
             bits |= id.bit();
-            self.first |= u32::from(first_bits & id.bit() != 0) << at;
             if id.is_special() {
                 self.add_special(id, attribute.value, names.wants_folded_path, wants_network);
+            }
+            if wanted_bits & id.bit() != 0 {
+                visit(self, id, self.normal(id, attribute));
             }
         }
     }
@@ -137,20 +140,6 @@ impl<'a> View<'a> {
     #[inline]
     pub(super) fn has_folded(&self) -> bool {
         self.has_folded
-    }
-
-    /// Calls with each value of the attributes that rules are first found by, apart from the path in lower
-    /// case.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "there is one caller, and every request comes by")]
-    pub(super) fn each_first(&self, mut visit: impl FnMut(AttributeId, &[u8])) {
-        // One bit after the other: which of them is set is guessed well, and a value is then looked up before it
-        // is known what its attribute is.
-        for (at, (attribute, &id)) in self.attributes.iter().zip(&self.ids).enumerate() {
-            if self.first >> at & 1 != 0 {
-                visit(id, self.normal(id, attribute));
-            }
-        }
     }
 
     /// Calls with each value of the attributes that have one of these bits, apart from the path in lower
