@@ -172,8 +172,10 @@ impl<P: Copy> Trees<P> {
         bytes: &[u8],
         visit: &mut impl FnMut(&'s P),
     ) {
-        if !self.paths.is_empty() {
+        if id.is_path() {
             self.paths.each(bytes, &mut *visit);
+        } else if !self.paths.is_empty() {
+            self.paths.each(&in_segments(bytes), &mut *visit);
         }
         if self.has_ladders {
             self.each_ladder(view, id, bytes, visit);
@@ -216,6 +218,14 @@ impl<P: Copy> Trees<P> {
             self.v6.each(|len| (len <= len_max).then(|| cut(len).to_be_bytes()), visit);
         }
     }
+}
+
+/// A value as a path whose segments are not empty. Hardly any rule compares other attributes with paths.
+#[cold]
+fn in_segments(value: &[u8]) -> Vec<u8> {
+    let segments = value.split(|&byte| byte == b'/').filter(|segment| !segment.is_empty());
+    let path: Vec<u8> = segments.flat_map(|segment| [b"/", segment].concat()).collect();
+    if path.is_empty() { b"/".to_vec() } else { path }
 }
 
 fn reversed(text: &[u8]) -> Text {

@@ -1,4 +1,5 @@
-//! Path templates, segment by segment: all that a path matches.
+//! Path templates, segment by segment: all that a path matches. Paths come in normal form: they begin with a slash,
+//! and no segment is empty.
 
 use std::ops::Range;
 
@@ -13,24 +14,34 @@ use crate::path::Segment;
 pub(super) struct Trie<P> {
     nodes: Vec<Node>,
     payloads: Vec<P>,
-    /// From a node by a segment to the next node.
-    edges: Table<u32>,
+    start: Way<P>,
+    /// From a node by a segment.
+    edges: Table<Way<P>>,
+    /// From a node by any segment.
+    places: Vec<Way<P>>,
     /// How templates go on from where each is the only one.
     tails: Vec<u8>,
 }
 
-/// The nodes of one template lie side by side, and are small so that they share a cache line.
-#[derive(Debug)]
+/// How a path goes on.
+#[derive(Clone, Copy, Debug)]
+enum Way<P> {
+    /// By way of this node.
+    Node(u32),
+    /// As one template alone does, whose payload lies here, where it is found at once. The rest of it is a piece of the
+    /// tails.
+    Only { tail: u32, payload: P },
+}
+
+/// Where templates part or end. They are small so that several share a cache line.
+#[derive(Clone, Copy, Debug)]
 struct Node {
-    /// The node after any segment.
-    one: u32,
+    /// The way by any segment: a number of a place.
+    place: u32,
     /// For paths that end here: the number of a payload.
     end: u32,
     /// For paths that end here or further on.
     rest: u32,
-    /// Where the tail of the only template that comes by begins, and the number of its payload.
-    tail: u32,
-    only: u32,
     has_edges: bool,
 }
 
@@ -40,9 +51,13 @@ impl Node {
     /// Whether it does not matter how a path goes on.
     #[inline]
     fn is_last(&self) -> bool {
-        !self.has_edges && self.one == Self::NONE && self.end == Self::NONE
+        !self.has_edges && self.place == Self::NONE && self.end == Self::NONE
     }
 }
+
+/// A path may lead to several payloads, because there is more than one way to go or one has more than one
+/// end: all ways have to be gone.
+struct Several;
 
 /// What comes next in a tail, as a byte. After a literal come its length, in two bytes, and its text.
 mod next {
@@ -55,79 +70,94 @@ mod next {
 impl<P: Copy> Trie<P> {
     /// Templates that are all different.
     pub(super) fn new(templates: &[(&[Segment], P)]) -> Self {
-        let (payloads, tails) = (Vec::new(), Vec::new());
-        let mut trie = Self { nodes: Vec::new(), payloads, edges: Table::default(), tails };
-        trie.add_node();
-        // How many templates come by at each node.
-        let mut passing = vec![0_u32];
-        for (segments, payload) in templates {
-            trie.insert(segments, *payload, &mut passing);
-        }
+        let mut builder = Builder::default();
+        builder.add_node();
         for (number, (segments, _)) in (0..).zip(templates) {
-            trie.cut(segments, number, &passing);
+            builder.insert(segments, number);
         }
-        trie
-    }
-
-    fn insert(&mut self, segments: &[Segment], payload: P, passing: &mut Vec<u32>) {
-        let number = self.payloads.len() as u32;
-        self.payloads.push(payload);
-        let mut at = 0;
-        passing[0] += 1;
-        for segment in segments {
-            at = match segment {
-                Segment::Literal(text) => self.edge(at, text),
-                Segment::One => self.one(at),
-                Segment::Rest => {
-                    self.nodes[at as usize].rest = number;
-                    return;
-                }
-            };
-            passing.resize(self.nodes.len(), 0);
-            passing[at as usize] += 1;
-        }
-        self.nodes[at as usize].end = number;
-    }
-
-    /// Puts what is left of a template where it is the only one, so that it is compared as it is.
-    fn cut(&mut self, segments: &[Segment], number: u32, passing: &[u32]) {
-        let mut at = 0;
-        for (index, segment) in segments.iter().enumerate() {
-            if passing[at as usize] == 1 {
-                self.add_tail(at, &segments[index..], number);
-                return;
-            }
-            let next = match segment {
-                Segment::Literal(text) => self.edges.find(at, text).copied(),
-                Segment::One => Some(self.nodes[at as usize].one),
-                Segment::Rest => None,
-            };
-            let Some(next) = next else { return };
-            at = next;
-        }
-    }
-
-    /// A literal that is too long for its length to be written leaves the tree as it is.
-    fn add_tail(&mut self, at: u32, segments: &[Segment], number: u32) {
-        let start = self.tails.len();
-        for segment in segments {
-            match segment {
-                Segment::Literal(text) => {
-                    let Ok(len) = u16::try_from(text.len()) else {
-                        self.tails.truncate(start);
-                        return;
-                    };
-                    self.tails.push(next::LITERAL);
-                    self.tails.extend(len.to_le_bytes());
-                    self.tails.extend(&**text);
-                }
-                Segment::One => self.tails.push(next::ONE),
-                Segment::Rest => self.tails.push(next::REST),
+        let payloads: Vec<P> = templates.iter().map(|&(_, payload)| payload).collect();
+        let mut ways: Vec<_> = (0..builder.nodes.len() as u32).map(Way::Node).collect();
+        for ((segments, _), &payload) in templates.iter().zip(&payloads) {
+            if let Some((at, tail)) = builder.cut(segments) {
+                ways[at as usize] = Way::Only { tail, payload };
             }
         }
-        self.tails.push(next::END);
-        let node = &mut self.nodes[at as usize];
-        (node.tail, node.only) = (u32::try_from(start).unwrap_or(Node::NONE), number);
+        let Builder { nodes, edges: list, places, tails, .. } = builder;
+        let mut edges = Table::default();
+        for (from, segment, to) in list {
+            edges.insert(from, segment, ways[to as usize]);
+        }
+        let places = places.iter().map(|&to| ways[to as usize]).collect();
+        Self { nodes, payloads, start: ways[0], edges, places, tails }
+    }
+
+    /// Calls with each template that the path matches.
+    #[inline]
+    pub(super) fn each<'s>(&'s self, path: &[u8], mut visit: impl FnMut(&'s P)) {
+        match self.only(path) {
+            Ok(payload) => payload.into_iter().for_each(visit),
+            Err(Several) => self.each_way(path, &mut visit),
+        }
+    }
+
+    /// The payload that the path leads to, where there is one at most.
+    #[inline]
+    fn only(&self, path: &[u8]) -> Result<Option<&P>, Several> {
+        let (mut way, mut from) = (&self.start, 1);
+        loop {
+            let at = match way {
+                Way::Only { tail, payload } => {
+                    return Ok(self.goes_on(*tail, path, from).then_some(payload));
+                }
+                Way::Node(at) => *at,
+            };
+            let node = &self.nodes[at as usize];
+            if node.rest != Node::NONE {
+                return if node.is_last() { Ok(self.payload(node.rest)) } else { Err(Several) };
+            }
+            let Some(segment) = next_segment(path, from) else { return Ok(self.payload(node.end)) };
+            from = segment.end + 1;
+            let edge = if node.has_edges { self.edges.find(at, &path[segment]) } else { None };
+            way = match (edge, self.places.get(node.place as usize)) {
+                (Some(way), None) | (None, Some(way)) => way,
+                (Some(_), Some(_)) => return Err(Several),
+                (None, None) => return Ok(None),
+            };
+        }
+    }
+
+    /// Calls with each template that the path matches, whichever way.
+    ///
+    /// Both a literal and a place may fit a segment. Then one way is gone and the other is kept for
+    /// later; there are at most as many ways as templates that begin like the path.
+    #[inline(never)]
+    fn each_way<'s>(&'s self, path: &[u8], visit: &mut impl FnMut(&'s P)) {
+        let mut open: SmallVec<[(&'s Way<P>, usize); 4]> = SmallVec::new();
+        open.push((&self.start, 1));
+        while let Some((way, from)) = open.pop() {
+            let at = match way {
+                Way::Only { tail, payload } => {
+                    if self.goes_on(*tail, path, from) {
+                        visit(payload);
+                    }
+                    continue;
+                }
+                Way::Node(at) => *at,
+            };
+            let node = &self.nodes[at as usize];
+            self.payload(node.rest).into_iter().for_each(&mut *visit);
+            if node.is_last() {
+                continue;
+            }
+            let Some(segment) = next_segment(path, from) else {
+                self.payload(node.end).into_iter().for_each(&mut *visit);
+                continue;
+            };
+            let from = segment.end + 1;
+            let edge = if node.has_edges { self.edges.find(at, &path[segment]) } else { None };
+            let place = self.places.get(node.place as usize);
+            open.extend(place.into_iter().chain(edge).map(|way| (way, from)));
+        }
     }
 
     /// Whether a path goes on as the tail that begins there says.
@@ -148,164 +178,137 @@ impl<P: Copy> Trie<P> {
                     next_segment(path, from)
                 }
                 [next::REST, ..] => return true,
-                _ => return next_segment(path, from).is_none(),
+                _ => return from >= path.len(),
             };
             let Some(segment) = segment else { return false };
             from = segment.end + 1;
         }
     }
 
-    /// Calls with each template that the path matches.
     #[inline]
-    pub(super) fn each<'s>(&'s self, path: &[u8], mut visit: impl FnMut(&'s P)) {
-        match self.only(path) {
-            Some(payload) => self.visit(payload, &mut visit),
-            None => self.each_way(path, visit),
-        }
-    }
-
-    /// The number of the only payload that the path leads to, or [`Node::NONE`]. `None` where it may lead to
-    /// several, because there is more than one way to go or one has more than one end: then all ways
-    /// have to be gone.
-    #[inline]
-    fn only(&self, path: &[u8]) -> Option<u32> {
-        let (mut at, mut from) = (0, usize::from(path.first() == Some(&b'/')));
-        loop {
-            let node = &self.nodes[at as usize];
-            if node.tail != Node::NONE {
-                let goes_on = self.goes_on(node.tail, path, from);
-                return Some(if goes_on { node.only } else { Node::NONE });
-            }
-            if node.rest != Node::NONE {
-                return node.is_last().then_some(node.rest);
-            }
-            let Some(segment) = next_segment(path, from) else { return Some(node.end) };
-            from = segment.end + 1;
-            let edge = if node.has_edges { self.edges.find(at, &path[segment]) } else { None };
-            let edge = edge.copied();
-            if edge.is_some() && node.one != Node::NONE {
-                return None;
-            }
-            at = edge.unwrap_or(node.one);
-            if at == Node::NONE {
-                return Some(Node::NONE);
-            }
-        }
-    }
-
-    /// Calls with each template that the path matches, whichever way.
-    ///
-    /// Both a literal and a place may fit a segment. Then one way is gone and the other is kept for
-    /// later; there are at most as many ways as templates that begin like the path.
-    #[inline(never)]
-    fn each_way<'s>(&'s self, path: &[u8], mut visit: impl FnMut(&'s P)) {
-        let mut later: SmallVec<[(u32, usize); 4]> = SmallVec::new();
-        let (mut at, mut from) = (0, usize::from(path.first() == Some(&b'/')));
-        loop {
-            let node = &self.nodes[at as usize];
-            let next = if node.tail == Node::NONE {
-                self.visit(node.rest, &mut visit);
-                if node.is_last() {
-                    Node::NONE
-                } else if let Some(segment) = next_segment(path, from) {
-                    from = segment.end + 1;
-                    let edge =
-                        if node.has_edges { self.edges.find(at, &path[segment]) } else { None };
-                    let edge = edge.copied();
-                    if edge.is_some() && node.one != Node::NONE {
-                        later.push((node.one, from));
-                    }
-                    edge.unwrap_or(node.one)
-                } else {
-                    self.visit(node.end, &mut visit);
-                    Node::NONE
-                }
-            } else {
-                if self.goes_on(node.tail, path, from) {
-                    self.visit(node.only, &mut visit);
-                }
-                Node::NONE
-            };
-            if next != Node::NONE {
-                at = next;
-            } else if let Some(way) = later.pop() {
-                (at, from) = way;
-            } else {
-                return;
-            }
-        }
-    }
-
-    #[inline]
-    fn visit<'s>(&'s self, payload: u32, visit: &mut impl FnMut(&'s P)) {
-        if payload != Node::NONE {
-            visit(&self.payloads[payload as usize]);
-        }
+    fn payload(&self, number: u32) -> Option<&P> {
+        self.payloads.get(number as usize)
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.payloads.is_empty()
     }
+}
+
+/// A tree that is being made, of templates by number.
+#[derive(Default)]
+struct Builder<'t> {
+    nodes: Vec<Node>,
+    /// How many templates come by at each node.
+    passing: Vec<u32>,
+    edges: Vec<(u32, &'t [u8], u32)>,
+    /// The nodes after those edges.
+    after: Table<u32>,
+    /// The nodes after any segment.
+    places: Vec<u32>,
+    tails: Vec<u8>,
+}
+
+impl<'t> Builder<'t> {
+    fn insert(&mut self, segments: &'t [Segment], number: u32) {
+        let mut at = 0;
+        self.passing[0] += 1;
+        for segment in segments {
+            at = match segment {
+                Segment::Literal(text) => self.edge(at, text),
+                Segment::One => self.place(at),
+                Segment::Rest => {
+                    self.nodes[at as usize].rest = number;
+                    return;
+                }
+            };
+            self.passing[at as usize] += 1;
+        }
+        self.nodes[at as usize].end = number;
+    }
+
+    /// The first node where a template is the only one, and where the rest of it is written, so that it is compared as
+    /// it is. None where it ends before that.
+    fn cut(&mut self, segments: &[Segment]) -> Option<(u32, u32)> {
+        let mut at = 0;
+        for (index, segment) in segments.iter().enumerate() {
+            if self.passing[at as usize] == 1 {
+                return Some((at, self.add_tail(&segments[index..])?));
+            }
+            at = match segment {
+                Segment::Literal(text) => *self.after.find(at, text)?,
+                Segment::One => *self.places.get(self.nodes[at as usize].place as usize)?,
+                Segment::Rest => return None,
+            };
+        }
+        None
+    }
+
+    /// Where the segments are written; not, where a literal is too long for its length.
+    fn add_tail(&mut self, segments: &[Segment]) -> Option<u32> {
+        let start = self.tails.len();
+        for segment in segments {
+            match segment {
+                Segment::Literal(text) => {
+                    let Ok(len) = u16::try_from(text.len()) else {
+                        self.tails.truncate(start);
+                        return None;
+                    };
+                    self.tails.push(next::LITERAL);
+                    self.tails.extend(len.to_le_bytes());
+                    self.tails.extend(&**text);
+                }
+                Segment::One => self.tails.push(next::ONE),
+                Segment::Rest => self.tails.push(next::REST),
+            }
+        }
+        self.tails.push(next::END);
+        u32::try_from(start).ok()
+    }
 
     fn add_node(&mut self) -> u32 {
         let number = self.nodes.len() as u32;
-        self.nodes.push(Node {
-            one: Node::NONE,
-            end: Node::NONE,
-            rest: Node::NONE,
-            tail: Node::NONE,
-            only: Node::NONE,
-            has_edges: false,
-        });
+        let (place, end, rest) = (Node::NONE, Node::NONE, Node::NONE);
+        self.nodes.push(Node { place, end, rest, has_edges: false });
+        self.passing.push(0);
         number
     }
 
-    fn one(&mut self, from: u32) -> u32 {
-        let known = self.nodes[from as usize].one;
-        if known != Node::NONE {
+    fn place(&mut self, from: u32) -> u32 {
+        if let Some(&known) = self.places.get(self.nodes[from as usize].place as usize) {
             return known;
         }
         let to = self.add_node();
-        self.nodes[from as usize].one = to;
+        self.nodes[from as usize].place = self.places.len() as u32;
+        self.places.push(to);
         to
     }
 
-    fn edge(&mut self, from: u32, segment: &[u8]) -> u32 {
-        if let Some(&known) = self.edges.find(from, segment) {
+    fn edge(&mut self, from: u32, segment: &'t [u8]) -> u32 {
+        if let Some(&known) = self.after.find(from, segment) {
             return known;
         }
         let to = self.add_node();
-        self.edges.insert(from, segment, to);
+        self.after.insert(from, segment, to);
+        self.edges.push((from, segment, to));
         self.nodes[from as usize].has_edges = true;
         to
     }
 }
 
-/// Where the first segment from there on is that is not empty.
+/// The segment that begins there, if the path goes on.
 #[inline]
 fn next_segment(path: &[u8], from: usize) -> Option<Range<usize>> {
-    let mut start = from;
-    while start < path.len() {
-        let end = segment_end(path, start);
-        if end > start {
-            return Some(start..end);
-        }
-        start += 1;
-    }
-    None
+    (from < path.len()).then(|| from..segment_end(path, from))
 }
 
-/// The same where that segment is this text, which is neither empty nor has a slash in it: then it
-/// need not be known beforehand where it ends.
+/// The same where that segment is this text, which has no slash in it: then it need not be known
+/// beforehand where it ends.
 #[inline]
 fn literal_segment(path: &[u8], from: usize, text: &[u8]) -> Option<Range<usize>> {
-    let mut start = from;
-    while path.get(start) == Some(&b'/') {
-        start += 1;
-    }
-    let end = start + text.len();
+    let end = from + text.len();
     let is_whole = path.get(end).is_none_or(|&byte| byte == b'/');
-    (is_same(path.get(start..end)?, text) && is_whole).then_some(start..end)
+    (is_same(path.get(from..end)?, text) && is_whole).then_some(from..end)
 }
 
 /// Where the next slash is, or the end, looking at eight bytes at a time.
@@ -348,13 +351,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::path::PathTemplate;
+    use crate::path::{PathTemplate, normalise};
 
     proptest! {
         #[test]
         fn segments_are_split_at_every_slash(path in prop::collection::vec(prop::sample::select(&b"/.0a\xaf\x80\0\xff"[..]), 0..40)) {
+            let path = normalise(&path);
             let mut segments = Vec::new();
-            let mut from = 0;
+            let mut from = 1;
             while let Some(segment) = next_segment(&path, from) {
                 from = segment.end + 1;
                 segments.push(&path[segment]);
@@ -367,7 +371,7 @@ mod tests {
         #[test]
         fn finds_all_templates_of_a_path(
             templates in prop::collection::btree_set("(/([ab]|\\*)){1,5}(/\\*\\*)?", 0..30),
-            path in "(/[abc]){0,6}",
+            path in "/|(/[abc]){1,6}",
         ) {
             let templates: Vec<_> =
                 templates.iter().map(|text| PathTemplate::parse(text).unwrap()).collect();
@@ -383,12 +387,12 @@ mod tests {
         }
 
         /// Few templates, so that there is often one way only, with literals of all lengths that are compared
-        /// in different ways, and paths that are not in normal form.
+        /// in different ways.
         #[test]
         fn the_only_way_leads_where_all_ways_lead(
             templates in prop::collection::btree_set(
                 "(/(a|ab|abcd|ab{7}|ab{8}|ab{15}|ab{16}|\\*)){1,3}(/\\*\\*)?", 0..5),
-            path in "(/{1,2}(a|ab|abce|ab{6}c|ab{7}|ab{8}|ab{15}|ab{16})){0,4}/?",
+            path in "/|(/(a|ab|abce|ab{6}c|ab{7}|ab{8}|ab{15}|ab{16})){1,4}",
         ) {
             let templates: Vec<_> =
                 templates.iter().map(|text| PathTemplate::parse(text).unwrap()).collect();
@@ -397,9 +401,10 @@ mod tests {
             let trie: Trie<usize> = Trie::new(&numbered);
             let (mut found, mut expected) = (Vec::new(), Vec::new());
             trie.each(path.as_bytes(), |&number| found.push(number));
-            trie.each_way(path.as_bytes(), |&number| expected.push(number));
-            prop_assert_eq!(&found, &expected);
+            trie.each_way(path.as_bytes(), &mut |&number| expected.push(number));
             found.sort_unstable();
+            expected.sort_unstable();
+            prop_assert_eq!(&found, &expected);
             let matches = |number: &usize| templates[*number].matches(path.as_bytes());
             let expected: Vec<_> = (0..templates.len()).filter(matches).collect();
             prop_assert_eq!(found, expected);
