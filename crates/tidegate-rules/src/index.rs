@@ -30,6 +30,7 @@ use smallvec::SmallVec;
 
 pub(crate) use names::AttributeId;
 pub(crate) use view::View;
+use view::Visitor;
 pub(crate) use words::is_same;
 
 pub(crate) use crate::attribute::ATTRIBUTES_MAX;
@@ -115,8 +116,13 @@ impl Index {
     /// its normal form.
     pub(crate) fn view<'a>(&self, attributes: &'a [Attribute<'a>]) -> View<'a> {
         let mut view = View::new(attributes);
-        view.look(&self.names, self.wants_network, 0, |_, _, _| {});
+        view.look(&self.names, 0, &mut Looking(self));
         view
+    }
+
+    #[inline]
+    fn add_special<'a>(&self, view: &mut View<'a>, id: AttributeId, value: &'a [u8]) {
+        view.add_special(id, value, self.names.wants_folded_path, self.wants_network);
     }
 
     /// The attributes that have a number: no others are looked at.
@@ -127,11 +133,9 @@ impl Index {
     /// Looks at a request, of which nothing is known yet, and puts the rules that match into `found`, which is new.
     #[inline]
     pub(crate) fn find(&self, view: &mut View<'_>, found: &mut Found) {
-        let mut open = Postings::new();
-        let bits = self.root.bits();
-        view.look(&self.names, self.wants_network, bits, |view, id, bytes| {
-            self.root.find_first(view, id, bytes, found, &mut open);
-        });
+        let mut finding = Finding { index: self, found, open: Postings::new() };
+        view.look(&self.names, self.root.bits(), &mut finding);
+        let Finding { open, .. } = finding;
         self.root.find_others(view, &self.tests, found);
         for posting in open {
             self.root.add(posting, view, &self.tests, found);
@@ -148,6 +152,42 @@ impl Index {
             let value = id.and_then(|id| view.value(id));
             !condition.holds_in(rule, value)
         })
+    }
+}
+
+/// Brings attributes into their normal form, and no more.
+struct Looking<'i>(&'i Index);
+
+impl Visitor for Looking<'_> {
+    fn special<'a>(&mut self, view: &mut View<'a>, id: AttributeId, value: &'a [u8]) {
+        self.0.add_special(view, id, value);
+    }
+
+    fn other(&mut self, _: &View<'_>, _: AttributeId, _: &[u8]) {}
+}
+
+/// Finds rules by the attributes. What has to be tested first is kept: it may ask for values that have not been looked
+/// at.
+struct Finding<'i, 'f> {
+    index: &'i Index,
+    found: &'f mut Found,
+    open: Postings<'i>,
+}
+
+impl Visitor for Finding<'_, '_> {
+    /// Apart, so that there is little code around other values.
+    #[inline(never)]
+    fn special<'a>(&mut self, view: &mut View<'a>, id: AttributeId, value: &'a [u8]) {
+        let Self { index, found, open } = self;
+        index.add_special(view, id, value);
+        index.root.find_special(view, id, view.special(id, value), found, open);
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "there is one caller, and every request comes by")]
+    fn other(&mut self, view: &View<'_>, id: AttributeId, value: &[u8]) {
+        let Self { index, found, open } = self;
+        index.root.find_other(view, id, value, found, open);
     }
 }
 

@@ -50,11 +50,10 @@ impl Node {
         self.lookup.bits()
     }
 
-    /// Adds the rules that one value finds at the first level. What has to be tested first is put into `open`: it may ask
-    /// for values that have not been looked at.
+    /// Adds the rules that one value finds at the first level, or keeps what is to be tested.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "there is one caller, and every request comes by")]
-    pub(super) fn find_first<'n>(
+    pub(super) fn find_other<'n>(
         &'n self,
         view: &View<'_>,
         id: AttributeId,
@@ -68,6 +67,19 @@ impl Node {
         if self.lookup.has_trees(id) {
             self.find_in_trees(view, id, bytes, found, open);
         }
+    }
+
+    /// The same where it is mostly in trees.
+    #[inline]
+    pub(super) fn find_special<'n>(
+        &'n self,
+        view: &View<'_>,
+        id: AttributeId,
+        bytes: &[u8],
+        found: &mut Found,
+        open: &mut Postings<'n>,
+    ) {
+        self.lookup.each(view, id, bytes, |posting| add_first(posting, found, open));
     }
 
     /// Adds the rules that match; one may be added several times, in any order.

@@ -101,7 +101,8 @@ impl<P: Copy> Trie<P> {
     }
 
     /// The payload that the path leads to, where there is one at most.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "there is one caller, and every path comes by")]
     fn only(&self, path: &[u8]) -> Result<Option<&P>, Several> {
         let (mut way, mut from) = (&self.start, 1);
         loop {

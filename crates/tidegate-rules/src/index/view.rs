@@ -33,6 +33,15 @@ pub(crate) struct View<'a> {
     network: Option<IpNet>,
 }
 
+/// Who is shown attributes while they are looked at.
+pub(super) trait Visitor {
+    /// One whose values are not looked at as they come. It is to be added.
+    fn special<'a>(&mut self, view: &mut View<'a>, id: AttributeId, value: &'a [u8]);
+
+    /// Any other that is wanted.
+    fn other(&mut self, view: &View<'_>, id: AttributeId, value: &[u8]);
+}
+
 impl<'a> View<'a> {
     /// A request of which nothing is known yet.
     #[inline]
@@ -49,16 +58,16 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Looks at the attributes, and calls with each value of those that have one of these bits: rules are found by
-    /// them while the others are still looked at.
+    /// Looks at the attributes, and shows those to a visitor that have one of these bits: rules are found by them while
+    /// the others are still looked at. All that are not looked at as they come are shown, to be
+    /// [added](Self::add_special).
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "every request comes by, and a call is many stores")]
     pub(super) fn look(
         &mut self,
         names: &Names,
-        wants_network: bool,
         wanted_bits: u64,
-        mut visit: impl FnMut(&Self, AttributeId, &[u8]),
+        visitor: &mut impl Visitor,
     ) {
         // The bits of all that have been seen.
         let mut bits = 0;
@@ -73,10 +82,9 @@ impl<'a> View<'a> {
             self.ids.push(id);
             bits |= id.bit();
             if id.is_special() {
-                self.add_special(id, attribute.value, names.wants_folded_path, wants_network);
-            }
-            if wanted_bits & id.bit() != 0 {
-                visit(self, id, self.normal(id, attribute));
+                visitor.special(self, id, attribute.value);
+            } else if wanted_bits & id.bit() != 0 {
+                visitor.other(self, id, attribute.value);
             }
         }
     }
@@ -88,9 +96,9 @@ impl<'a> View<'a> {
         self.ids.contains(&id)
     }
 
-    /// Brings a value into its normal form. Apart, so that there is little code around other values.
-    #[inline(never)]
-    fn add_special(
+    /// Brings a value into its normal form.
+    #[inline]
+    pub(super) fn add_special(
         &mut self,
         id: AttributeId,
         value: &'a [u8],
@@ -130,7 +138,7 @@ impl<'a> View<'a> {
     pub(crate) fn value(&self, id: AttributeId) -> Option<&[u8]> {
         for (attribute, &known) in self.attributes.iter().zip(&self.ids) {
             if known == id {
-                return Some(self.normal(id, attribute));
+                return Some(self.normal(id, attribute.value));
             }
         }
         if id == AttributeId::FOLDED_PATH { self.folded() } else { None }
@@ -148,7 +156,7 @@ impl<'a> View<'a> {
     pub(super) fn each(&self, bits: u64, mut visit: impl FnMut(AttributeId, &[u8])) {
         for (attribute, &id) in self.attributes.iter().zip(&self.ids) {
             if id.bit() & bits != 0 && id != AttributeId::NONE {
-                visit(id, self.normal(id, attribute));
+                visit(id, self.normal(id, attribute.value));
             }
         }
     }
@@ -177,17 +185,23 @@ impl<'a> View<'a> {
 
     /// The value of an attribute in its normal form.
     #[inline]
-    fn normal(&self, id: AttributeId, attribute: &'a Attribute<'a>) -> &[u8] {
-        if id.is_special() { self.special(id, attribute) } else { attribute.value }
+    fn normal(&self, id: AttributeId, value: &'a [u8]) -> &[u8] {
+        if id.is_special() { self.special_apart(id, value) } else { value }
     }
 
     /// Apart, so that there is little code around the common case.
     #[inline(never)]
-    fn special(&self, id: AttributeId, attribute: &'a Attribute<'a>) -> &[u8] {
+    fn special_apart(&self, id: AttributeId, value: &'a [u8]) -> &[u8] {
+        self.special(id, value)
+    }
+
+    /// The value of an attribute that is not looked at as it comes, in its normal form.
+    #[inline]
+    pub(super) fn special(&self, id: AttributeId, value: &'a [u8]) -> &[u8] {
         match id {
             AttributeId::PATH => self.path.as_deref().unwrap_or_default(),
             AttributeId::HOST => self.host.as_deref().unwrap_or_default(),
-            _ => attribute.value,
+            _ => value,
         }
     }
 }
