@@ -160,9 +160,21 @@ fn add_first<'n>(posting: &'n Posting, found: &mut Found, open: &mut Postings<'n
 }
 
 impl Candidate {
-    /// Adds the rule if all that is to be tested holds.
-    #[inline(never)]
+    /// Adds the rule if all that is to be tested holds. There is one condition at most as a rule.
+    #[inline]
     fn test(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
+        if self.len == 1 {
+            let number = tests.lists[self.start as usize];
+            if tests.checks[number as usize].holds(view) {
+                found.push(self.rule);
+            }
+        } else {
+            self.test_all(view, tests, found);
+        }
+    }
+
+    #[inline(never)]
+    fn test_all(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
         let numbers = &tests.lists[self.start as usize..(self.start + self.len) as usize];
         if numbers.iter().all(|&number| tests.checks[number as usize].holds(view)) {
             found.push(self.rule);
