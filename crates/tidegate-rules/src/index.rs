@@ -40,59 +40,27 @@ use check::Check;
 use checks::Checks;
 use compiler::Compiler;
 use names::Names;
-use node::{Node, Postings};
+use node::{Node, Posting, Postings};
 
-/// The rules that match: their numbers, in the order of the files, each once. It is one for most requests, which is
-/// therefore kept apart.
-#[derive(Debug, Default)]
-pub(crate) struct Found {
-    first: Option<u32>,
-    /// All of them where there are more.
-    all: SmallVec<[u32; 16]>,
+/// The rules that match: their numbers, in the order of the files, each once.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// One, as it is for most requests.
+    One(u32),
+    /// Any number of them.
+    All(Numbers),
 }
 
+/// Numbers of rules.
+type Numbers = SmallVec<[u32; 16]>;
+
 impl Found {
-    /// None so far.
-    #[inline]
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
-    #[inline]
-    fn push(&mut self, rule: u32) {
-        match self.first {
-            None => self.first = Some(rule),
-            Some(first) => self.push_another(first, rule),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn push_another(&mut self, first: u32, rule: u32) {
-        if self.all.is_empty() {
-            self.all.push(first);
-        }
-        self.all.push(rule);
-    }
-
-    /// Brings them into their order, once all have been found.
-    #[inline]
-    fn settle(&mut self) {
-        if !self.all.is_empty() {
-            self.all.sort_unstable();
-            self.all.dedup();
-        }
-    }
-
-    /// The rule, where it is the only one.
-    #[inline]
-    pub(crate) fn only(&self) -> Option<u32> {
-        if self.all.len() > 1 { None } else { self.first }
-    }
-
-    /// All rules.
+    /// All of them.
     pub(crate) fn all(&self) -> &[u32] {
-        if self.all.is_empty() { self.first.as_slice() } else { &self.all }
+        match self {
+            Self::One(rule) => std::slice::from_ref(rule),
+            Self::All(rules) => rules,
+        }
     }
 }
 
@@ -120,27 +88,38 @@ impl Index {
         view
     }
 
-    #[inline]
-    fn add_special<'a>(&self, view: &mut View<'a>, id: AttributeId, value: &'a [u8]) {
-        view.add_special(id, value, self.names.wants_folded_path, self.wants_network);
-    }
-
     /// The attributes that have a number: no others are looked at.
     pub(crate) fn reads(&self) -> Reads {
         self.names.reads
     }
 
-    /// Looks at a request, of which nothing is known yet, and puts the rules that match into `found`, which is new.
+    /// Looks at a request, of which nothing is known yet, and finds the rules that match.
     #[inline]
-    pub(crate) fn find(&self, view: &mut View<'_>, found: &mut Found) {
-        let mut finding = Finding { index: self, found, open: Postings::new() };
+    pub(crate) fn find(&self, view: &mut View<'_>) -> Found {
+        let mut finding = Finding { index: self, first: None, more: Postings::new() };
         view.look(&self.names, self.root.bits(), &mut finding);
-        let Finding { open, .. } = finding;
-        self.root.find_others(view, &self.tests, found);
-        for posting in open {
-            self.root.add(posting, view, &self.tests, found);
+        let Finding { first, more, .. } = finding;
+        // Nearly always one value leads to one rule, and there is no other way to it.
+        if let Some(Posting::One(candidate)) = first
+            && more.is_empty()
+            && !self.root.has_others(view)
+            && candidate.holds(view, &self.tests)
+        {
+            return Found::One(candidate.rule);
         }
-        found.settle();
+        self.find_all(view, first, &more)
+    }
+
+    #[inline(never)]
+    fn find_all(&self, view: &View<'_>, first: Option<&Posting>, more: &[&Posting]) -> Found {
+        let mut found = Numbers::new();
+        for posting in first.into_iter().chain(more.iter().copied()) {
+            self.root.add(posting, view, &self.tests, &mut found);
+        }
+        self.root.find_others(view, &self.tests, &mut found);
+        found.sort_unstable();
+        found.dedup();
+        Found::All(found)
     }
 
     /// The first condition of a rule that does not hold, to explain why it does not match.
@@ -160,34 +139,51 @@ struct Looking<'i>(&'i Index);
 
 impl Visitor for Looking<'_> {
     fn special<'a>(&mut self, view: &mut View<'a>, id: AttributeId, value: &'a [u8]) {
-        self.0.add_special(view, id, value);
+        view.add_special(id, value, self.0.names.wants_folded_path, self.0.wants_network);
     }
 
     fn other(&mut self, _: &View<'_>, _: AttributeId, _: &[u8]) {}
 }
 
-/// Finds rules by the attributes. What has to be tested first is kept: it may ask for values that have not been looked
+/// Finds what rules may be behind the attributes. That is tested later: it may ask for values that have not been looked
 /// at.
-struct Finding<'i, 'f> {
+struct Finding<'i> {
     index: &'i Index,
-    found: &'f mut Found,
-    open: Postings<'i>,
+    /// Apart from the others, since there mostly are none, and it then need not be put into memory.
+    first: Option<&'i Posting>,
+    more: Postings<'i>,
 }
 
-impl Visitor for Finding<'_, '_> {
-    /// Apart, so that there is little code around other values.
-    #[inline(never)]
+impl<'i> Finding<'i> {
+    #[inline]
+    fn put(&mut self, posting: &'i Posting) {
+        if self.first.is_none() {
+            self.first = Some(posting);
+        } else {
+            self.more.push(posting);
+        }
+    }
+}
+
+impl Visitor for Finding<'_> {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "there is one caller, and every request comes by")]
     fn special<'a>(&mut self, view: &mut View<'a>, id: AttributeId, value: &'a [u8]) {
-        let Self { index, found, open } = self;
-        index.add_special(view, id, value);
-        index.root.find_special(view, id, view.special(id, value), found, open);
+        let Index { root, names, .. } = self.index;
+        let wants = (names.wants_folded_path, self.index.wants_network);
+        let posting = root.find_special(view, id, value, wants, &mut self.more);
+        posting.into_iter().for_each(|posting| self.put(posting));
     }
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "there is one caller, and every request comes by")]
     fn other(&mut self, view: &View<'_>, id: AttributeId, value: &[u8]) {
-        let Self { index, found, open } = self;
-        index.root.find_other(view, id, value, found, open);
+        let lookup = &self.index.root.lookup;
+        lookup.exact(id, value).into_iter().for_each(|posting| self.put(posting));
+        if lookup.has_trees(id) {
+            let posting = self.index.root.find_in_trees(view, id, value, &mut self.more);
+            posting.into_iter().for_each(|posting| self.put(posting));
+        }
     }
 }
 

@@ -102,9 +102,8 @@ impl CompiledRules {
             return Err(ResolveError::TooManyAttributes { max: ATTRIBUTES_MAX });
         }
         let mut view = View::new(ask.attributes);
-        let mut found = Found::new();
-        domain.index.find(&mut view, &mut found);
-        if let Some(number) = found.only()
+        let found = domain.index.find(&mut view);
+        if let Found::One(number) = found
             && domain.descriptors.is_none()
             && self.apply_ordinary(ask, RuleId::new(domain.first + number), &view, plan)
         {

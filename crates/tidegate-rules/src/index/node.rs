@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::lookup::Lookup;
 use super::names::AttributeId;
 use super::view::View;
-use super::{Found, Tests};
+use super::{Numbers, Tests};
 
 /// Rules, found by their anchors.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(super) enum Posting {
     Below(u32),
 }
 
-/// What has been found, and is to be tested.
+/// What several anchors have behind them.
 pub(super) type Postings<'n> = SmallVec<[&'n Posting; 4]>;
 
 /// A rule that may match.
@@ -50,40 +50,48 @@ impl Node {
         self.lookup.bits()
     }
 
-    /// Adds the rules that one value finds at the first level, or keeps what is to be tested.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "there is one caller, and every request comes by")]
-    pub(super) fn find_other<'n>(
+    /// Brings a value into its normal form and looks it up: what is behind the first anchor that it finds, with the
+    /// others in `more`. Apart, so that there is little code around other values.
+    #[inline(never)]
+    pub(super) fn find_special<'n, 'a>(
         &'n self,
-        view: &View<'_>,
+        view: &mut View<'a>,
         id: AttributeId,
-        bytes: &[u8],
-        found: &mut Found,
-        open: &mut Postings<'n>,
-    ) {
-        if let Some(posting) = self.lookup.exact(id, bytes) {
-            add_first(posting, found, open);
-        }
-        if self.lookup.has_trees(id) {
-            self.find_in_trees(view, id, bytes, found, open);
-        }
+        value: &'a [u8],
+        (wants_folded, wants_network): (bool, bool),
+        more: &mut Postings<'n>,
+    ) -> Option<&'n Posting> {
+        view.add_special(id, value, wants_folded, wants_network);
+        let mut first = None;
+        let put = |posting| put_after(&mut first, posting, more);
+        self.lookup.each(view, id, view.special(id, value), put);
+        first
     }
 
-    /// The same where it is mostly in trees.
-    #[inline]
-    pub(super) fn find_special<'n>(
+    /// What is behind the first anchor that a value finds in trees, with the others in `more`. Apart, so that
+    /// what it needs at hand is fetched for such values, and not for every request.
+    #[inline(never)]
+    pub(super) fn find_in_trees<'n>(
         &'n self,
         view: &View<'_>,
         id: AttributeId,
         bytes: &[u8],
-        found: &mut Found,
-        open: &mut Postings<'n>,
-    ) {
-        self.lookup.each(view, id, bytes, |posting| add_first(posting, found, open));
+        more: &mut Postings<'n>,
+    ) -> Option<&'n Posting> {
+        let mut first = None;
+        let put = |posting| put_after(&mut first, posting, more);
+        self.lookup.each_in_trees(view, id, bytes, put);
+        first
+    }
+
+    /// Whether there may be rules that no value as it stands finds.
+    #[inline]
+    pub(super) fn has_others(&self, view: &View<'_>) -> bool {
+        view.has_folded() || !self.unanchored.is_empty()
     }
 
     /// Adds the rules that match; one may be added several times, in any order.
-    fn find(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
+    fn find(&self, view: &View<'_>, tests: &Tests, found: &mut Numbers) {
         view.each(self.lookup.bits(), |id, bytes| {
             self.lookup.each(view, id, bytes, |posting| self.add(posting, view, tests, found));
         });
@@ -91,8 +99,7 @@ impl Node {
     }
 
     /// Adds those that no value as it stands finds.
-    #[inline]
-    pub(super) fn find_others(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
+    pub(super) fn find_others(&self, view: &View<'_>, tests: &Tests, found: &mut Numbers) {
         if view.has_folded() {
             self.find_folded(view, tests, found);
         }
@@ -101,82 +108,70 @@ impl Node {
         }
     }
 
-    /// The same in trees alone. Apart, so that what it needs at hand is fetched for such values, and not for every
-    /// request.
-    #[inline(never)]
-    fn find_in_trees<'n>(
-        &'n self,
-        view: &View<'_>,
-        id: AttributeId,
-        bytes: &[u8],
-        found: &mut Found,
-        open: &mut Postings<'n>,
-    ) {
-        self.lookup.each_in_trees(view, id, bytes, |posting| add_first(posting, found, open));
-    }
-
     /// Adds those that are found by the path in lower case. Few rules ask for it.
     #[cold]
-    fn find_folded(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
+    fn find_folded(&self, view: &View<'_>, tests: &Tests, found: &mut Numbers) {
         let id = AttributeId::FOLDED_PATH;
         if let Some(path) = view.value(id) {
             self.lookup.each(view, id, path, |posting| self.add(posting, view, tests, found));
         }
     }
 
-    /// Adds the rules behind one anchor. Nearly always there is one such anchor at most, and one rule
-    /// behind it.
-    #[inline]
-    pub(super) fn add(&self, posting: &Posting, view: &View<'_>, tests: &Tests, found: &mut Found) {
+    /// Adds the rules behind one anchor.
+    pub(super) fn add(
+        &self,
+        posting: &Posting,
+        view: &View<'_>,
+        tests: &Tests,
+        found: &mut Numbers,
+    ) {
         match posting {
-            Posting::One(candidate) if candidate.len == 0 => found.push(candidate.rule),
             Posting::One(candidate) => candidate.test(view, tests, found),
-            _ => self.add_several(posting, view, tests, found),
-        }
-    }
-
-    #[inline(never)]
-    fn add_several(&self, posting: &Posting, view: &View<'_>, tests: &Tests, found: &mut Found) {
-        match *posting {
-            Posting::One(candidate) => candidate.test(view, tests, found),
-            Posting::Several { start, len } => {
+            &Posting::Several { start, len } => {
                 let candidates = &self.candidates[start as usize..(start + len) as usize];
                 for candidate in candidates {
                     candidate.test(view, tests, found);
                 }
             }
-            Posting::Below(number) => self.below[number as usize].find(view, tests, found),
+            Posting::Below(number) => self.below[*number as usize].find(view, tests, found),
         }
     }
 }
 
-/// Adds a rule that matches, or keeps what is still to be tested.
+/// Keeps the first apart from the others.
 #[inline]
-fn add_first<'n>(posting: &'n Posting, found: &mut Found, open: &mut Postings<'n>) {
-    match posting {
-        Posting::One(candidate) if candidate.len == 0 => found.push(candidate.rule),
-        _ => open.push(posting),
+fn put_after<'n>(
+    first: &mut Option<&'n Posting>,
+    posting: &'n Posting,
+    more: &mut Postings<'n>,
+) {
+    match first {
+        None => *first = Some(posting),
+        Some(_) => more.push(posting),
     }
 }
 
 impl Candidate {
-    /// Adds the rule if all that is to be tested holds. There is one condition at most as a rule.
+    /// Whether all that is to be tested holds.
     #[inline]
-    fn test(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
-        if self.len == 1 {
-            let number = tests.lists[self.start as usize];
-            if tests.checks[number as usize].holds(view) {
-                found.push(self.rule);
-            }
-        } else {
-            self.test_all(view, tests, found);
+    pub(super) fn holds(&self, view: &View<'_>, tests: &Tests) -> bool {
+        match self.len {
+            0 => true,
+            // Mostly there is no more than one condition left.
+            1 => tests.checks[tests.lists[self.start as usize] as usize].holds(view),
+            _ => self.all_hold(view, tests),
         }
     }
 
     #[inline(never)]
-    fn test_all(&self, view: &View<'_>, tests: &Tests, found: &mut Found) {
+    fn all_hold(&self, view: &View<'_>, tests: &Tests) -> bool {
         let numbers = &tests.lists[self.start as usize..(self.start + self.len) as usize];
-        if numbers.iter().all(|&number| tests.checks[number as usize].holds(view)) {
+        numbers.iter().all(|&number| tests.checks[number as usize].holds(view))
+    }
+
+    /// Adds the rule if all that is to be tested holds.
+    fn test(&self, view: &View<'_>, tests: &Tests, found: &mut Numbers) {
+        if self.holds(view, tests) {
             found.push(self.rule);
         }
     }

@@ -20,9 +20,7 @@ fn model(rules: &[Rule], index: &Index, view: &View<'_>) -> Vec<u32> {
 }
 
 fn find(index: &Index, attributes: &[Attribute<'_>]) -> Vec<u32> {
-    let mut found = Found::new();
-    index.find(&mut View::new(attributes), &mut found);
-    found.all().to_vec()
+    index.find(&mut View::new(attributes)).all().to_vec()
 }
 
 fn condition(attribute: &str, any_of: Vec<Test>, negated: bool) -> Condition {
