@@ -156,11 +156,11 @@ struct Finding<'i> {
 
 impl<'i> Finding<'i> {
     #[inline]
-    fn put(&mut self, posting: &'i Posting) {
+    fn put(&mut self, posting: Option<&'i Posting>) {
         if self.first.is_none() {
-            self.first = Some(posting);
+            self.first = posting;
         } else {
-            self.more.push(posting);
+            self.more.extend(posting);
         }
     }
 }
@@ -172,17 +172,17 @@ impl Visitor for Finding<'_> {
         let Index { root, names, .. } = self.index;
         let wants = (names.wants_folded_path, self.index.wants_network);
         let posting = root.find_special(view, id, value, wants, &mut self.more);
-        posting.into_iter().for_each(|posting| self.put(posting));
+        self.put(posting);
     }
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "there is one caller, and every request comes by")]
     fn other(&mut self, view: &View<'_>, id: AttributeId, value: &[u8]) {
         let lookup = &self.index.root.lookup;
-        lookup.exact(id, value).into_iter().for_each(|posting| self.put(posting));
+        self.put(lookup.exact(id, value));
         if lookup.has_trees(id) {
             let posting = self.index.root.find_in_trees(view, id, value, &mut self.more);
-            posting.into_iter().for_each(|posting| self.put(posting));
+            self.put(posting);
         }
     }
 }

@@ -140,11 +140,7 @@ impl Node {
 
 /// Keeps the first apart from the others.
 #[inline]
-fn put_after<'n>(
-    first: &mut Option<&'n Posting>,
-    posting: &'n Posting,
-    more: &mut Postings<'n>,
-) {
+fn put_after<'n>(first: &mut Option<&'n Posting>, posting: &'n Posting, more: &mut Postings<'n>) {
     match first {
         None => *first = Some(posting),
         Some(_) => more.push(posting),

@@ -63,12 +63,7 @@ impl<'a> View<'a> {
     /// [added](Self::add_special).
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "every request comes by, and a call is many stores")]
-    pub(super) fn look(
-        &mut self,
-        names: &Names,
-        wanted_bits: u64,
-        visitor: &mut impl Visitor,
-    ) {
+    pub(super) fn look(&mut self, names: &Names, wanted_bits: u64, visitor: &mut impl Visitor) {
         // The bits of all that have been seen.
         let mut bits = 0;
         let attributes = self.attributes;
