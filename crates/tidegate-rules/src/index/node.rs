@@ -61,10 +61,11 @@ impl Node {
         (wants_folded, wants_network): (bool, bool),
         more: &mut Postings<'n>,
     ) -> Option<&'n Posting> {
-        view.add_special(id, value, wants_folded, wants_network);
+        let is_as_it_came = view.add_special(id, value, wants_folded, wants_network);
+        let value = if is_as_it_came { value } else { view.special(id, value) };
         let mut first = None;
         let put = |posting| put_after(&mut first, posting, more);
-        self.lookup.each(view, id, view.special(id, value), put);
+        self.lookup.each(view, id, value, put);
         first
     }
 

@@ -22,7 +22,8 @@ pub(crate) struct View<'a> {
     /// The numbers of the attributes, in their order; none where no rule asks. As many as there are, since
     /// room that is made ready and not used costs more than a lookup.
     ids: SmallVec<[AttributeId; ATTRIBUTES_MAX]>,
-    path: Option<Cow<'a, [u8]>>,
+    /// The path, where it did not come in normal form.
+    path: Option<Box<[u8]>>,
     /// The path in lower case; `None` where that is the path itself.
     folded: Option<Box<[u8]>>,
     has_folded: bool,
@@ -92,6 +93,8 @@ impl<'a> View<'a> {
     }
 
     /// Brings a value into its normal form.
+    ///
+    /// Says whether it has come in it. What follows then need not wait until it has been kept and read again.
     #[inline]
     pub(super) fn add_special(
         &mut self,
@@ -99,29 +102,41 @@ impl<'a> View<'a> {
         value: &'a [u8],
         wants_folded: bool,
         wants_network: bool,
-    ) {
+    ) -> bool {
         match id {
-            AttributeId::PATH => self.add_path(value, wants_folded),
-            AttributeId::HOST => self.host = Some(value::normal_host(value)),
+            AttributeId::PATH => {
+                let is_plain = is_plain(value);
+                if !is_plain {
+                    self.add_odd_path(value);
+                }
+                if wants_folded {
+                    self.add_folded(value);
+                }
+                return is_plain;
+            }
+            AttributeId::HOST => {
+                self.host = Some(value::normal_host(value));
+                return false;
+            }
             AttributeId::IP if wants_network => match value::dotted(value) {
                 address @ Some(_) => self.address = address,
                 None => self.network = value::network_of(value),
             },
             _ => {}
         }
+        true
     }
 
-    fn add_path(&mut self, path: &'a [u8], wants_folded: bool) {
-        // What comes back from a call is copied, and what follows would wait for the copy.
-        self.path = Some(if is_plain(path) { Cow::Borrowed(path) } else { normalise(path) });
-        if wants_folded {
-            self.add_folded();
+    #[cold]
+    fn add_odd_path(&mut self, path: &[u8]) {
+        if let Cow::Owned(normal) = normalise(path) {
+            self.path = Some(normal.into());
         }
     }
 
     #[cold]
-    fn add_folded(&mut self) {
-        let path = self.path.as_deref().unwrap_or_default();
+    fn add_folded(&mut self, path: &[u8]) {
+        let path = self.path.as_deref().unwrap_or(path);
         self.has_folded = true;
         if path.iter().any(u8::is_ascii_uppercase) {
             self.folded = Some(path.to_ascii_lowercase().into());
@@ -159,8 +174,10 @@ impl<'a> View<'a> {
     /// The path in lower case, if there is a path and some rule asks.
     #[cold]
     fn folded(&self) -> Option<&[u8]> {
-        let path = self.path.as_deref();
-        self.has_folded.then(|| self.folded.as_deref().or(path).unwrap_or_default())
+        if !self.has_folded {
+            return None;
+        }
+        self.folded.as_deref().or_else(|| self.value(AttributeId::PATH))
     }
 
     /// The network that a value stands for.
@@ -194,7 +211,7 @@ impl<'a> View<'a> {
     #[inline]
     pub(super) fn special(&self, id: AttributeId, value: &'a [u8]) -> &[u8] {
         match id {
-            AttributeId::PATH => self.path.as_deref().unwrap_or_default(),
+            AttributeId::PATH => self.path.as_deref().unwrap_or(value),
             AttributeId::HOST => self.host.as_deref().unwrap_or_default(),
             _ => value,
         }
