@@ -77,6 +77,12 @@ pub trait Decided: Send + 'static {
     /// What the client is told.
     fn standing(&self) -> Standing<'_>;
 
+    /// The same where policies are not told, so that they may be left out.
+    #[inline]
+    fn standing_without_policies(&self) -> Standing<'_> {
+        self.standing()
+    }
+
     /// What the client is told where its turn is further off than anybody waits.
     fn turned_away(&self, retry_after: Duration) -> Standing<'_>;
 

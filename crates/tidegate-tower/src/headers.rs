@@ -6,7 +6,9 @@ use std::str::FromStr;
 use http::HeaderMap;
 use http::header::{self, CACHE_CONTROL, HeaderName, HeaderValue};
 
-use crate::standing::{Standing, Unit, secs_ceil};
+use crate::decide::Decided;
+use crate::names;
+use crate::standing::{Policy, Standing, Unit, secs_ceil};
 use crate::text::{put_integer, put_name, put_number};
 use crate::values::Values;
 
@@ -53,9 +55,8 @@ impl HeaderSet {
         Told::of(self, standing).put_into(headers);
         let Some(denial) = standing.denial() else { return };
         if denial.retry_after.is_some() {
-            let secs = standing.retry_after_secs();
-            let value = secs.and_then(|secs| Values::with(|values| values.number(secs)));
-            if let Some(value) = value {
+            if let Some(secs) = standing.retry_after_secs() {
+                let value = Values::with(|values| values.number(secs));
                 if self.has_x() {
                     headers.insert(&X_RETRY_AFTER, value.clone());
                 }
@@ -171,13 +172,18 @@ fn put_standing(out: &mut Vec<u8>, standing: &Standing<'_>) {
     for (index, named) in standing.policies().enumerate() {
         put_separator(out, index);
         put_name(out, named);
-        let (policy, _) = named;
-        out.extend_from_slice(b";r=");
-        put_integer(out, policy.remaining());
-        if let Some(secs) = standing.until_secs(policy) {
-            out.extend_from_slice(b";t=");
-            put_integer(out, secs);
-        }
+        put_left(out, named.0, standing);
+    }
+}
+
+/// `;r=9;t=6`.
+#[inline]
+pub(crate) fn put_left(out: &mut Vec<u8>, policy: &Policy<'_>, standing: &Standing<'_>) {
+    out.extend_from_slice(b";r=");
+    put_integer(out, policy.remaining());
+    if let Some(secs) = standing.until_secs(policy) {
+        out.extend_from_slice(b";t=");
+        put_integer(out, secs);
     }
 }
 
@@ -220,6 +226,17 @@ impl Told {
     /// How many headers there are at most.
     const HEADERS_MAX: usize = 5;
 
+    /// Of a decision. What the set does not tell is not asked for.
+    #[inline]
+    pub(crate) fn of_decided(set: HeaderSet, decided: &impl Decided) -> Self {
+        match set {
+            HeaderSet::All | HeaderSet::Ietf => Self::of(set, &decided.standing()),
+            HeaderSet::XRateLimit => Self::of(set, &decided.standing_without_policies()),
+            HeaderSet::None => Self::default(),
+        }
+    }
+
+    #[inline]
     pub(crate) fn of(set: HeaderSet, standing: &Standing<'_>) -> Self {
         let has_policies = set.has_ietf() && standing.has_policies();
         let binding = standing.binding().filter(|_| set.has_x());
@@ -231,30 +248,36 @@ impl Told {
         if !has_policies {
             return Self { numbers, ..Self::default() };
         }
-        let (policies, standing) = Values::with(|values| {
-            (values.policies(standing), values.text(|out| put_standing(out, standing)))
+        let (policies, standing) = Values::with(|values| match standing.only_policy() {
+            Some(policy) => values.only_policy(policy, standing),
+            None => (
+                values.text(|out| put_policies(out, standing)),
+                values.text(|out| put_standing(out, standing)),
+            ),
         });
         Self { policies, standing, numbers }
     }
 
     /// Puts them into a map, in the place of any that are there.
     pub(crate) fn put_into(self, headers: &mut HeaderMap) {
-        if self.policies.is_some() || self.numbers.is_some() {
-            // At once, while there is little to move; with a place for the length that servers add later.
-            headers.reserve(if self.policies.is_some() && self.numbers.is_some() {
-                Self::HEADERS_MAX + 1
-            } else {
-                Self::HEADERS_MAX - 1
-            });
-        }
-        if let Some(value) = self.policies {
-            headers.insert(&RATELIMIT_POLICY, value);
-        }
-        if let Some(value) = self.standing {
-            headers.insert(&RATELIMIT, value);
-        }
-        if let Some(numbers) = self.numbers {
-            put_numbers(numbers, headers);
+        match self {
+            Self { policies: Some(policies), standing: Some(standing), numbers: Some(numbers) }
+                if headers.len() + Self::HEADERS_MAX > headers.capacity() =>
+            {
+                let [limit, remaining, reset] = number_values(numbers);
+                let names = [&RATELIMIT_POLICY, &RATELIMIT, &X_LIMIT, &X_REMAINING, &X_RESET];
+                names::put(headers, names, [policies, standing, limit, remaining, reset]);
+            }
+            Self { policies, standing, numbers } => {
+                for (name, value) in [(&RATELIMIT_POLICY, policies), (&RATELIMIT, standing)] {
+                    if let Some(value) = value {
+                        headers.insert(name, value);
+                    }
+                }
+                if let Some(numbers) = numbers {
+                    put_numbers(numbers, headers);
+                }
+            }
         }
     }
 
@@ -280,13 +303,16 @@ impl Told {
 }
 
 /// The numbers of the binding limit, in the place of any that are there.
-fn put_numbers([limit, remaining, reset]: [u64; 3], headers: &mut HeaderMap) {
+fn put_numbers(numbers: [u64; 3], headers: &mut HeaderMap) {
+    for (name, value) in [&X_LIMIT, &X_REMAINING, &X_RESET].into_iter().zip(number_values(numbers))
+    {
+        headers.insert(name, value);
+    }
+}
+
+#[inline]
+fn number_values([limit, remaining, reset]: [u64; 3]) -> [HeaderValue; 3] {
     Values::with(|values| {
-        headers.insert(&X_LIMIT, values.known_number(limit));
-        for (name, number) in [(&X_REMAINING, remaining), (&X_RESET, reset)] {
-            if let Some(value) = values.number(number) {
-                headers.insert(name, value);
-            }
-        }
-    });
+        [values.known_number(limit), values.number(remaining), values.number(reset)]
+    })
 }

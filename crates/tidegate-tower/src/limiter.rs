@@ -22,6 +22,11 @@ impl Decided for RuleDecision {
         Standing::of(self)
     }
 
+    #[inline]
+    fn standing_without_policies(&self) -> Standing<'_> {
+        Standing::without_policies(self)
+    }
+
     fn turned_away(&self, retry_after: Duration) -> Standing<'_> {
         Standing::turned_away(self, Reason::OverLimit, Some(retry_after))
     }

@@ -72,12 +72,20 @@ impl<'a> Standing<'a> {
     /// told: clients can do nothing about them.
     #[inline]
     pub fn of(decision: &'a RuleDecision) -> Self {
+        let mut standing = Self::without_policies(decision);
+        standing.put_policies(decision);
+        standing
+    }
+
+    /// The same for headers that tell no policies.
+    #[inline]
+    pub(crate) fn without_policies(decision: &RuleDecision) -> Self {
         let mut standing = Self::allowed();
         if let Some(reason) = decision.reason() {
             let retry_after = decision.retry_after();
             standing.denial = Some(Denial { reason, retry_after });
         }
-        standing.put(decision);
+        standing.put_binding(decision);
         standing
     }
 
@@ -100,17 +108,22 @@ impl<'a> Standing<'a> {
     /// The same with the policies of a decision.
     #[must_use]
     fn under(mut self, decision: &'a RuleDecision) -> Self {
-        self.put(decision);
+        self.put_policies(decision);
+        self.put_binding(decision);
         self
     }
 
     #[inline]
-    fn put(&mut self, decision: &'a RuleDecision) {
+    fn put_policies(&mut self, decision: &'a RuleDecision) {
         for limit in decision.limits() {
             if limit.is_enforced() && !limit.is_reserve() {
                 self.policies.push(Policy::of(&limit));
             }
         }
+    }
+
+    #[inline]
+    fn put_binding(&mut self, decision: &RuleDecision) {
         if let (Some(limit), Some(remaining), Some(reset_after)) =
             (decision.limit(), decision.remaining(), decision.reset_after())
         {
