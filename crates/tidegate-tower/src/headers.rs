@@ -43,6 +43,10 @@ static X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 static X_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
 static RETRY_AFTER: HeaderName = header::RETRY_AFTER;
 
+/// Those of a response that passes, in this order.
+static NAMES: [&HeaderName; Told::HEADERS_MAX] =
+    [&RATELIMIT_POLICY, &RATELIMIT, &X_LIMIT, &X_REMAINING, &X_RESET];
+
 /// Those of every set and of a refusal, with a place for the type and the length that are added later.
 const REFUSAL_HEADERS_MAX: usize = 10;
 
@@ -172,16 +176,16 @@ fn put_standing(out: &mut Vec<u8>, standing: &Standing<'_>) {
     for (index, named) in standing.policies().enumerate() {
         put_separator(out, index);
         put_name(out, named);
-        put_left(out, named.0, standing);
+        put_left(out, named.0, standing.until_secs(named.0));
     }
 }
 
 /// `;r=9;t=6`.
 #[inline]
-pub(crate) fn put_left(out: &mut Vec<u8>, policy: &Policy<'_>, standing: &Standing<'_>) {
+pub(crate) fn put_left(out: &mut Vec<u8>, policy: &Policy<'_>, until_secs: Option<u64>) {
     out.extend_from_slice(b";r=");
     put_integer(out, policy.remaining());
-    if let Some(secs) = standing.until_secs(policy) {
+    if let Some(secs) = until_secs {
         out.extend_from_slice(b";t=");
         put_integer(out, secs);
     }
@@ -230,26 +234,34 @@ impl Told {
     #[inline]
     pub(crate) fn of_decided(set: HeaderSet, decided: &impl Decided) -> Self {
         match set {
-            HeaderSet::All | HeaderSet::Ietf => Self::of(set, &decided.standing()),
+            HeaderSet::All | HeaderSet::Ietf => match decided.only_policy() {
+                Some(policy) => Self::of_only(set, &policy),
+                None => Self::of(set, &decided.standing()),
+            },
             HeaderSet::XRateLimit => Self::of(set, &decided.standing_without_policies()),
             HeaderSet::None => Self::default(),
         }
     }
 
+    /// Of a call that passes under one limit alone, which is therefore the binding one.
     #[inline]
+    fn of_only(set: HeaderSet, policy: &Policy<'_>) -> Self {
+        let until_secs = policy.until_secs();
+        let (policies, standing) = Values::with(|values| values.only_policy(policy, until_secs));
+        let numbers = [policy.quota(), policy.remaining(), until_secs.unwrap_or(0)];
+        Self { policies, standing, numbers: set.has_x().then_some(numbers) }
+    }
+
     pub(crate) fn of(set: HeaderSet, standing: &Standing<'_>) -> Self {
         let has_policies = set.has_ietf() && standing.has_policies();
         let binding = standing.binding().filter(|_| set.has_x());
-        if !has_policies && binding.is_none() {
-            return Self::default();
-        }
         let numbers = binding
             .map(|binding| [binding.limit, binding.remaining, secs_ceil(binding.reset_after)]);
         if !has_policies {
             return Self { numbers, ..Self::default() };
         }
         let (policies, standing) = Values::with(|values| match standing.only_policy() {
-            Some(policy) => values.only_policy(policy, standing),
+            Some(policy) => values.only_policy(policy, standing.until_secs(policy)),
             None => (
                 values.text(|out| put_policies(out, standing)),
                 values.text(|out| put_standing(out, standing)),
@@ -264,9 +276,16 @@ impl Told {
             Self { policies: Some(policies), standing: Some(standing), numbers: Some(numbers) }
                 if headers.len() + Self::HEADERS_MAX > headers.capacity() =>
             {
-                let [limit, remaining, reset] = number_values(numbers);
-                let names = [&RATELIMIT_POLICY, &RATELIMIT, &X_LIMIT, &X_REMAINING, &X_RESET];
-                names::put(headers, names, [policies, standing, limit, remaining, reset]);
+                let [limit, remaining, reset] = numbers;
+                Values::with(|values| {
+                    let numbers = [
+                        values.known_number(limit),
+                        values.number(remaining),
+                        values.number(reset),
+                    ];
+                    let [limit, remaining, reset] = numbers;
+                    names::put(headers, &NAMES, [policies, standing, limit, remaining, reset]);
+                });
             }
             Self { policies, standing, numbers } => {
                 for (name, value) in [(&RATELIMIT_POLICY, policies), (&RATELIMIT, standing)] {
@@ -303,16 +322,10 @@ impl Told {
 }
 
 /// The numbers of the binding limit, in the place of any that are there.
-fn put_numbers(numbers: [u64; 3], headers: &mut HeaderMap) {
-    for (name, value) in [&X_LIMIT, &X_REMAINING, &X_RESET].into_iter().zip(number_values(numbers))
-    {
-        headers.insert(name, value);
-    }
-}
-
-#[inline]
-fn number_values([limit, remaining, reset]: [u64; 3]) -> [HeaderValue; 3] {
+fn put_numbers([limit, remaining, reset]: [u64; 3], headers: &mut HeaderMap) {
     Values::with(|values| {
-        [values.known_number(limit), values.number(remaining), values.number(reset)]
-    })
+        headers.insert(&X_LIMIT, values.known_number(limit));
+        headers.insert(&X_REMAINING, values.number(remaining));
+        headers.insert(&X_RESET, values.number(reset));
+    });
 }

@@ -1,6 +1,6 @@
 //! Maps of headers that grow to their last size at once, with all their names. A map that grows while one name after
 //! the other is put into it takes memory twice and hashes every name; the responses of a service mostly have the same
-//! names, so a thread remembers some maps of names and fills a copy. Which names there are is not known here.
+//! names, so a thread remembers some maps of names and fills a copy.
 
 use std::cell::RefCell;
 
@@ -19,25 +19,27 @@ thread_local! {
     static MAPS: RefCell<Known> = RefCell::default();
 }
 
-/// Maps with names and without values.
 #[derive(Default)]
 struct Known {
+    /// Maps with names and without values.
     maps: [HeaderMap; KNOWN],
+    /// How many were not known.
     unknown: u32,
 }
 
-/// Puts values into a map that has too little room for them, in the place of any with these names.
+/// Puts values into a map that has too little room for them, in the place of any with these names. The names have to
+/// be the same in all calls.
 #[inline]
 pub(crate) fn put<const N: usize>(
     headers: &mut HeaderMap,
-    names: [&'static HeaderName; N],
+    names: &[&'static HeaderName; N],
     values: [HeaderValue; N],
 ) {
     let known = MAPS.with_borrow_mut(|known| known.with_names(headers, names).cloned());
     let Some(mut filled) = known else {
         headers.reserve(N + 1);
-        for (name, value) in names.into_iter().zip(values) {
-            headers.insert(name, value);
+        for (name, value) in names.iter().zip(values) {
+            headers.insert(*name, value);
         }
         return;
     };
@@ -57,14 +59,16 @@ impl Known {
     fn with_names<const N: usize>(
         &mut self,
         headers: &HeaderMap,
-        names: [&'static HeaderName; N],
+        names: &[&'static HeaderName; N],
     ) -> Option<&HeaderMap> {
         // A name that has several values is in a map once.
         if headers.keys_len() != headers.len() || headers.len() > HEADERS_MAX {
             return None;
         }
         let known = &mut self.maps[headers.len() % KNOWN];
-        if !has_names(known, headers, names) {
+        let is_known = known.len() == headers.len() + N
+            && known.keys().zip(headers.keys()).all(|(known, name)| known == name);
+        if !is_known {
             self.unknown = self.unknown.wrapping_add(1);
             if self.unknown % LEARNED_OF != 1 {
                 return None;
@@ -79,19 +83,11 @@ impl Known {
     }
 }
 
-fn has_names<const N: usize>(
-    known: &HeaderMap,
-    headers: &HeaderMap,
-    names: [&'static HeaderName; N],
-) -> bool {
-    known.len() == headers.len() + N && known.keys().eq(headers.keys().chain(names))
-}
-
 #[cold]
-fn learned<const N: usize>(headers: &HeaderMap, names: [&'static HeaderName; N]) -> HeaderMap {
+fn learned<const N: usize>(headers: &HeaderMap, names: &[&'static HeaderName; N]) -> HeaderMap {
     // With a place for one that is added later.
     let mut learned = HeaderMap::with_capacity(headers.len() + N + 1);
-    for name in headers.keys().chain(names) {
+    for name in headers.keys().chain(names.iter().copied()) {
         learned.insert(name, HeaderValue::from_static(""));
     }
     learned
@@ -135,7 +131,7 @@ mod tests {
                     let values = [HeaderValue::from(number), HeaderValue::from(round)];
                     expected.insert(&A, values[0].clone());
                     expected.insert(&B, values[1].clone());
-                    put(&mut filled, [&A, &B], values);
+                    put(&mut filled, &[&A, &B], values);
                     prop_assert_eq!(&filled, &expected);
                     prop_assert!(filled.iter().eq(expected.iter()), "in the same order");
                     // It is a map like any other.
@@ -153,9 +149,9 @@ mod tests {
         let mut one = HeaderMap::new();
         one.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
         let mut known = Known::default();
-        assert!(known.with_names(&one, [&A, &B]).is_some(), "the first is learned");
-        assert!(known.with_names(&one, [&A, &B]).is_some());
+        assert!(known.with_names(&one, &[&A, &B]).is_some(), "the first is learned");
+        assert!(known.with_names(&one, &[&A, &B]).is_some());
         one.insert(&A, HeaderValue::from_static("there already"));
-        assert!((0..LEARNED_OF * 2).all(|_| known.with_names(&one, [&A, &B]).is_none()));
+        assert!((0..LEARNED_OF * 2).all(|_| known.with_names(&one, &[&A, &B]).is_none()));
     }
 }

@@ -187,7 +187,7 @@ impl<'a> Standing<'a> {
     /// After how many seconds the policy has everything back, where that is told. What is told beside a
     /// refusal is the wait of those that refuse, so that no other time is later than `Retry-After`.
     pub(crate) fn until_secs(&self, policy: &Policy<'_>) -> Option<u64> {
-        if policy.violated || self.is_allowed() { policy.until.map(secs_ceil) } else { None }
+        if policy.violated || self.is_allowed() { policy.until_secs() } else { None }
     }
 
     /// The whole seconds to wait, at least 1; `None` where waiting does not help.
@@ -235,6 +235,7 @@ impl<'a> Policy<'a> {
         self
     }
 
+    #[inline]
     fn of(limit: &LimitDecision<'a>) -> Self {
         let policy = Self::new(limit.shown_name(), limit.limit(), limit.remaining());
         let policy = match limit.window() {
@@ -246,6 +247,16 @@ impl<'a> Policy<'a> {
         } else {
             policy.violated(limit.retry_after())
         }
+    }
+
+    /// That of a call that passes under one limit and no other.
+    #[inline]
+    pub(crate) fn only(decision: &'a RuleDecision) -> Option<Self> {
+        let mut limits = decision.limits();
+        let (only, other) = (limits.next()?, limits.next());
+        let is_told = only.is_enforced() && !only.is_reserve() && only.is_allowed();
+        let is_only = other.is_none() && decision.is_allowed() && decision.limit().is_some();
+        (is_told && is_only).then(|| Self::of(&only))
     }
 
     /// What clients know it by.
@@ -269,12 +280,18 @@ impl<'a> Policy<'a> {
         self.remaining
     }
 
+    /// After how many seconds it has everything back or, where it denies, lets the call pass.
+    pub(crate) fn until_secs(&self) -> Option<u64> {
+        self.until.map(secs_ceil)
+    }
+
     pub(crate) const fn is_violated(&self) -> bool {
         self.violated
     }
 }
 
 /// Rounded up, so that waiting so long is long enough.
+#[inline]
 pub(crate) fn secs_ceil(duration: Duration) -> u64 {
     Span::from(duration).as_secs_ceil()
 }

@@ -50,12 +50,11 @@ struct KnownPolicy {
 }
 
 impl KnownPolicy {
-    /// How the only policy of a standing is written.
     #[cold]
-    fn new(policy: &Policy<'_>, standing: &Standing<'_>) -> Option<Self> {
+    fn new(policy: &Policy<'_>) -> Option<Self> {
         // Not a part of the room, which it would keep from being used again.
         let mut text = Vec::new();
-        put_policies(&mut text, standing);
+        put_policies(&mut text, &Standing::allowed().with(*policy));
         let value = HeaderValue::from_maybe_shared(Bytes::from(text)).ok()?;
         let mut written = Vec::new();
         put_name(&mut written, (policy, 0));
@@ -117,7 +116,7 @@ impl Values {
     pub(crate) fn only_policy(
         &mut self,
         policy: &Policy<'_>,
-        standing: &Standing<'_>,
+        until_secs: Option<u64>,
     ) -> (Option<HeaderValue>, Option<HeaderValue>) {
         let Policy { name, quota, window_secs, .. } = *policy;
         let ends = name.as_bytes().first().zip(name.as_bytes().last());
@@ -126,14 +125,14 @@ impl Values {
         let Self { scratch, room, policies, .. } = self;
         let known = match &policies[place] {
             Some(known) if known.is(policy) => known,
-            _ => match KnownPolicy::new(policy, standing) {
+            _ => match KnownPolicy::new(policy) {
                 Some(known) => policies[place].insert(known),
                 None => return (None, None),
             },
         };
         scratch.clear();
         scratch.extend_from_slice(&known.name_written);
-        put_left(scratch, policy, standing);
+        put_left(scratch, policy, until_secs);
         (Some(known.value.clone()), value(room, scratch))
     }
 }
@@ -169,11 +168,10 @@ mod tests {
     fn policies_that_share_a_place_are_told_apart() {
         let written = |name: &str, quota: u64, window_secs: u64| {
             let window = Duration::from_secs(window_secs);
-            let standing = Standing::allowed().with(Policy::new(name, quota, 7).per(window));
-            let policy = standing.only_policy().unwrap();
-            let (value, left) = Values::with(|values| values.only_policy(policy, &standing));
+            let policy = Policy::new(name, quota, 7).per(window);
+            let (value, left) = Values::with(|values| values.only_policy(&policy, Some(8)));
             assert_eq!(value.unwrap(), format!("\"{name}\";q={quota};w={window_secs}"));
-            assert_eq!(left.unwrap(), format!("\"{name}\";r=7"));
+            assert_eq!(left.unwrap(), format!("\"{name}\";r=7;t=8"));
         };
         for _ in 0..2 {
             for quota in [1, 17, 33] {
