@@ -7,7 +7,6 @@ use http::HeaderMap;
 use http::header::{self, CACHE_CONTROL, HeaderName, HeaderValue};
 
 use crate::decide::Decided;
-use crate::names;
 use crate::standing::{Policy, Standing, Unit, secs_ceil};
 use crate::text::{put_integer, put_name, put_number};
 use crate::values::Values;
@@ -43,10 +42,6 @@ static X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 static X_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
 static RETRY_AFTER: HeaderName = header::RETRY_AFTER;
 
-/// Those of a response that passes, in this order.
-static NAMES: [&HeaderName; Told::HEADERS_MAX] =
-    [&RATELIMIT_POLICY, &RATELIMIT, &X_LIMIT, &X_REMAINING, &X_RESET];
-
 /// Those of every set and of a refusal, with a place for the type and the length that are added later.
 const REFUSAL_HEADERS_MAX: usize = 10;
 
@@ -57,15 +52,15 @@ impl HeaderSet {
             headers.reserve(REFUSAL_HEADERS_MAX);
         }
         Told::of(self, standing).put_into(headers);
-        let Some(denial) = standing.denial() else { return };
-        if denial.retry_after.is_some() {
-            if let Some(secs) = standing.retry_after_secs() {
-                let value = Values::with(|values| values.number(secs));
-                if self.has_x() {
-                    headers.insert(&X_RETRY_AFTER, value.clone());
-                }
-                headers.insert(&RETRY_AFTER, value);
+        if standing.is_allowed() {
+            return;
+        }
+        if let Some(secs) = standing.retry_after_secs() {
+            let value = Values::with(|values| values.number(secs));
+            if self.has_x() {
+                headers.insert(&X_RETRY_AFTER, value.clone());
             }
+            headers.insert(&RETRY_AFTER, value);
         }
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
@@ -272,31 +267,22 @@ impl Told {
 
     /// Puts them into a map, in the place of any that are there.
     pub(crate) fn put_into(self, headers: &mut HeaderMap) {
-        match self {
-            Self { policies: Some(policies), standing: Some(standing), numbers: Some(numbers) }
-                if headers.len() + Self::HEADERS_MAX > headers.capacity() =>
-            {
-                let [limit, remaining, reset] = numbers;
-                Values::with(|values| {
-                    let numbers = [
-                        values.known_number(limit),
-                        values.number(remaining),
-                        values.number(reset),
-                    ];
-                    let [limit, remaining, reset] = numbers;
-                    names::put(headers, &NAMES, [policies, standing, limit, remaining, reset]);
-                });
-            }
-            Self { policies, standing, numbers } => {
-                for (name, value) in [(&RATELIMIT_POLICY, policies), (&RATELIMIT, standing)] {
-                    if let Some(value) = value {
-                        headers.insert(name, value);
-                    }
-                }
-                if let Some(numbers) = numbers {
-                    put_numbers(numbers, headers);
-                }
-            }
+        if self.policies.is_some() || self.numbers.is_some() {
+            // At once, while there is little to move; with a place for the length that servers add later.
+            headers.reserve(if self.policies.is_some() && self.numbers.is_some() {
+                Self::HEADERS_MAX + 1
+            } else {
+                Self::HEADERS_MAX - 1
+            });
+        }
+        if let Some(value) = self.policies {
+            headers.insert(&RATELIMIT_POLICY, value);
+        }
+        if let Some(value) = self.standing {
+            headers.insert(&RATELIMIT, value);
+        }
+        if let Some(numbers) = self.numbers {
+            put_numbers(numbers, headers);
         }
     }
 

@@ -49,7 +49,7 @@
 //! | [`standing`] | [`Standing`]: what is told, checked and made of decisions or by hand |
 //! | [`headers`] | [`HeaderSet`]: which headers there are, and how they are written |
 //! | [`refusal`](mod@refusal), [`grpc`] | the response to a call that is denied |
-//! | `names`, `values`, `text` | maps of headers with names in them; values in memory that is used again; numbers and names as all write them |
+//! | `values`, `text` | values of headers in memory that is used again; numbers and names as all write them |
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "axum")]
@@ -64,7 +64,6 @@ pub mod headers;
 mod judge;
 mod layer;
 mod limiter;
-mod names;
 mod passage;
 pub mod refusal;
 mod service;
