@@ -4,7 +4,7 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | [`served`] | the app as a process, with one layer or none |
+//! | [`served`] | the app as a process, with one layer or none, around it or inside |
 //! | [`heap`] | allocations of a request, in this process |
 //! | [`batches`] | decisions of a thousand callers that share a client |
 //! | [`gateway`] | the gateway beside nginx, and what a denial costs |
@@ -30,13 +30,6 @@ use crate::wire::load::{self, Driver};
 use crate::wire::scenario::Scenario;
 use crate::wire::server::Cores;
 use crate::wire::{Effort, entrant};
-
-const OURS: &str = "tidegate layer";
-/// With the headers that `tower_governor` sends, and one more.
-const ALIKE: &str = "tidegate layer, X-RateLimit headers alone";
-const NONE: &str = "no layer";
-const EMPTY: &str = "a layer that does nothing";
-const GOVERNOR: &str = "tower_governor";
 
 #[derive(Clone, Copy)]
 enum Part {
@@ -90,26 +83,39 @@ fn middleware(
     cores: Cores,
     effort: Effort,
 ) -> Result<(Vec<Figure>, Vec<String>), Box<dyn Error>> {
-    let start = |name: &'static str, around| served::start(around, name, cores.server);
-    let (ours, none) = (start(OURS, Around::Tidegate)?, start(NONE, Around::Nothing)?);
-    let (empty, governor) = (start(EMPTY, Around::Empty)?, start(GOVERNOR, Around::Governor)?);
-    let alike = start(ALIKE, Around::TidegateFewHeaders)?;
-    let entrants = vec![
-        entrant(OURS, &ours, &["http"], None),
-        entrant(NONE, &none, &["http"], Some(0.93)),
-        entrant(EMPTY, &empty, &["http"], None),
-        entrant(GOVERNOR, &governor, &["http"], None),
-        entrant(ALIKE, &alike, &["http"], None),
+    let asked = [
+        // What is compared with all others comes first.
+        (Around::Tidegate, None),
+        (Around::Nothing, Some(0.93)),
+        (Around::TidegateFewHeaders, None),
+        (Around::Governor, None),
+        (Around::EmptyInside, None),
+        (Around::TidegateInside, None),
+        (Around::TidegateFewHeadersInside, None),
+        (Around::GovernorInside, None),
     ];
+    let servers = asked.map(|(around, _)| served::start(around, around.name(), cores.server));
+    let servers = servers.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let entrants = asked
+        .iter()
+        .zip(&servers)
+        .map(|((around, least), server)| entrant(around.name(), server, &["http"], *least));
     let driver = Driver { tidegate: tidegate.to_owned(), core: cores.load, keys: load::KEYS };
-    let tried = Scenario::closed("an axum app", 16, 1, entrants).run(&driver, effort)?;
+    let scenario = Scenario::closed("an axum app", 16, 1, entrants.collect());
+    let tried = scenario.run(&driver, effort)?;
     let mut figures = tried.throughput();
-    figures.push(Figure {
-        figure: format!("an axum app: {ALIKE}, to {GOVERNOR}"),
-        value: tried.best_rate_of(ALIKE) / tried.best_rate_of(GOVERNOR),
-        unit: "times the requests",
-        peer: Some(GOVERNOR),
-        target: Some(Target::AtLeast(1.0)),
-    });
+    // Like with like: in the same place, with the same headers, where ours has one more.
+    for (ours, governor, target) in [
+        (Around::TidegateFewHeaders, Around::Governor, Some(Target::AtLeast(1.0))),
+        (Around::TidegateFewHeadersInside, Around::GovernorInside, None),
+    ] {
+        figures.push(Figure {
+            figure: format!("an axum app: {}, to {}", ours.name(), governor.name()),
+            value: tried.best_rate_of(ours.name()) / tried.best_rate_of(governor.name()),
+            unit: "times the requests",
+            peer: governor.peer(),
+            target,
+        });
+    }
     Ok((figures, tried.idle_servers()))
 }

@@ -8,14 +8,14 @@ use std::net::SocketAddr;
 
 use axum::{Router, routing::get};
 use tidegate::RuleLimiter;
-use tidegate_tower::RateLimitLayer;
+use tidegate_tower::{InAxum, RateLimit, RateLimitLayer};
 
 const RULES: &str = "{ domain: web, rules: [ { name: all, per: [ip], limit: 10/minute } ] }";
 
-/// The app, with its limit.
-pub(crate) fn app() -> Result<Router, Box<dyn Error>> {
-    let limit = RateLimitLayer::new(RuleLimiter::new(RULES)?).domain("web");
-    Ok(Router::new().route("/", get(async || "hello\n")).layer(limit))
+/// The app, with its limit around it.
+pub(crate) fn app() -> Result<RateLimit<Router, RuleLimiter, InAxum>, Box<dyn Error>> {
+    let app = Router::new().route("/", get(async || "hello\n"));
+    Ok(RateLimitLayer::new(RuleLimiter::new(RULES)?).domain("web").around(app))
 }
 
 #[tokio::main]

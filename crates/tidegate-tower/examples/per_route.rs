@@ -1,5 +1,5 @@
 //! Limits of single routes: one limiter, rules by path, and a layer of its own where a route needs other
-//! settings.
+//! settings, inside of an app that has a layer around it.
 //!
 //! `cargo run -p tidegate-tower --example per_route`
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::{Router, routing::get, routing::post};
 use tidegate::RuleLimiter;
-use tidegate_tower::RateLimitLayer;
+use tidegate_tower::{InAxum, RateLimit, RateLimitLayer};
 
 const RULES: &str = "
 domain: web
@@ -39,7 +39,7 @@ rules:
 ";
 
 /// The app, with its limits.
-pub(crate) fn app() -> Result<Router, Box<dyn Error>> {
+pub(crate) fn app() -> Result<RateLimit<Router, RuleLimiter, InAxum>, Box<dyn Error>> {
     // Both layers ask one limiter, each for its own domain.
     let limiter = Arc::new(RuleLimiter::new(RULES)?);
     let reports = RateLimitLayer::sharing(Arc::clone(&limiter))
@@ -49,13 +49,12 @@ pub(crate) fn app() -> Result<Router, Box<dyn Error>> {
             let length = head.headers.get("content-length").and_then(|text| text.to_str().ok());
             length.and_then(|length| length.parse().ok()).map_or(1, |bytes: u64| bytes.max(1))
         });
-    let all = RateLimitLayer::sharing(limiter).domain("web");
-    Ok(Router::new()
+    let app = Router::new()
         .route("/reports", get(async || "a long report\n").post(async || "thank you\n"))
         .route_layer(reports)
         .route("/", get(async || "hello\n"))
-        .route("/login", post(login))
-        .layer(all))
+        .route("/login", post(login));
+    Ok(RateLimitLayer::sharing(limiter).domain("web").around(app))
 }
 
 /// There is one password, and it is `tide`.

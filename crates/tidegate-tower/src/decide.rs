@@ -10,7 +10,7 @@ use tidegate::{Attribute, Call, CheckError, Reads};
 use tidegate_identity::Attributes;
 use tidegate_rules::resolve::ResolveError;
 
-use crate::standing::Standing;
+use crate::standing::{Policy, Standing};
 
 /// Who decides whether a request may pass: a limiter in this process, one whose limits nodes share, or
 /// a daemon elsewhere.
@@ -76,6 +76,19 @@ pub trait Decided: Send + 'static {
 
     /// What the client is told.
     fn standing(&self) -> Standing<'_>;
+
+    /// The same where policies are not told, so that they may be left out.
+    #[inline]
+    fn standing_without_policies(&self) -> Standing<'_> {
+        self.standing()
+    }
+
+    /// The policy of a call that passes under one limit and no other, as most do: all that its
+    /// [standing](Self::standing) says is in it. `None` has the standing asked for.
+    #[inline]
+    fn only_policy(&self) -> Option<Policy<'_>> {
+        None
+    }
 
     /// What the client is told where its turn is further off than anybody waits.
     fn turned_away(&self, retry_after: Duration) -> Standing<'_>;

@@ -42,7 +42,8 @@ pin_project! {
 impl<F, D: Decide, O, E, W> ResponseFuture<F, D, O, E, W> {
     #[inline]
     pub(crate) fn calling(future: F, passage: Passage<D>) -> Self {
-        Self::of(State::Calling { future, passage: Some(passage) })
+        // Not by way of `of`: what is large is moved once.
+        Self { state: State::Calling { future, passage: Some(passage) }, enclosed_by: PhantomData }
     }
 
     pub(crate) fn refused(response: Response<Bytes>) -> Self {

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use http::HeaderMap;
 use http::header::{self, CACHE_CONTROL, HeaderName, HeaderValue};
 
-use crate::standing::{Standing, Unit, secs_ceil};
+use crate::decide::Decided;
+use crate::standing::{Policy, Standing, Unit, secs_ceil};
 use crate::text::{put_integer, put_name, put_number};
 use crate::values::Values;
 
@@ -51,16 +52,15 @@ impl HeaderSet {
             headers.reserve(REFUSAL_HEADERS_MAX);
         }
         Told::of(self, standing).put_into(headers);
-        let Some(denial) = standing.denial() else { return };
-        if denial.retry_after.is_some() {
-            let secs = standing.retry_after_secs();
-            let value = secs.and_then(|secs| Values::with(|values| values.number(secs)));
-            if let Some(value) = value {
-                if self.has_x() {
-                    headers.insert(&X_RETRY_AFTER, value.clone());
-                }
-                headers.insert(&RETRY_AFTER, value);
+        if standing.is_allowed() {
+            return;
+        }
+        if let Some(secs) = standing.retry_after_secs() {
+            let value = Values::with(|values| values.number(secs));
+            if self.has_x() {
+                headers.insert(&X_RETRY_AFTER, value.clone());
             }
+            headers.insert(&RETRY_AFTER, value);
         }
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
@@ -171,13 +171,18 @@ fn put_standing(out: &mut Vec<u8>, standing: &Standing<'_>) {
     for (index, named) in standing.policies().enumerate() {
         put_separator(out, index);
         put_name(out, named);
-        let (policy, _) = named;
-        out.extend_from_slice(b";r=");
-        put_integer(out, policy.remaining());
-        if let Some(secs) = standing.until_secs(policy) {
-            out.extend_from_slice(b";t=");
-            put_integer(out, secs);
-        }
+        put_left(out, named.0, standing.until_secs(named.0));
+    }
+}
+
+/// `;r=9;t=6`.
+#[inline]
+pub(crate) fn put_left(out: &mut Vec<u8>, policy: &Policy<'_>, until_secs: Option<u64>) {
+    out.extend_from_slice(b";r=");
+    put_integer(out, policy.remaining());
+    if let Some(secs) = until_secs {
+        out.extend_from_slice(b";t=");
+        put_integer(out, secs);
     }
 }
 
@@ -220,19 +225,42 @@ impl Told {
     /// How many headers there are at most.
     const HEADERS_MAX: usize = 5;
 
+    /// Of a decision. What the set does not tell is not asked for.
+    #[inline]
+    pub(crate) fn of_decided(set: HeaderSet, decided: &impl Decided) -> Self {
+        match set {
+            HeaderSet::All | HeaderSet::Ietf => match decided.only_policy() {
+                Some(policy) => Self::of_only(set, &policy),
+                None => Self::of(set, &decided.standing()),
+            },
+            HeaderSet::XRateLimit => Self::of(set, &decided.standing_without_policies()),
+            HeaderSet::None => Self::default(),
+        }
+    }
+
+    /// Of a call that passes under one limit alone, which is therefore the binding one.
+    #[inline]
+    fn of_only(set: HeaderSet, policy: &Policy<'_>) -> Self {
+        let until_secs = policy.until_secs();
+        let (policies, standing) = Values::with(|values| values.only_policy(policy, until_secs));
+        let numbers = [policy.quota(), policy.remaining(), until_secs.unwrap_or(0)];
+        Self { policies, standing, numbers: set.has_x().then_some(numbers) }
+    }
+
     pub(crate) fn of(set: HeaderSet, standing: &Standing<'_>) -> Self {
         let has_policies = set.has_ietf() && standing.has_policies();
         let binding = standing.binding().filter(|_| set.has_x());
-        if !has_policies && binding.is_none() {
-            return Self::default();
-        }
         let numbers = binding
             .map(|binding| [binding.limit, binding.remaining, secs_ceil(binding.reset_after)]);
         if !has_policies {
             return Self { numbers, ..Self::default() };
         }
-        let (policies, standing) = Values::with(|values| {
-            (values.policies(standing), values.text(|out| put_standing(out, standing)))
+        let (policies, standing) = Values::with(|values| match standing.only_policy() {
+            Some(policy) => values.only_policy(policy, standing.until_secs(policy)),
+            None => (
+                values.text(|out| put_policies(out, standing)),
+                values.text(|out| put_standing(out, standing)),
+            ),
         });
         Self { policies, standing, numbers }
     }
@@ -283,10 +311,7 @@ impl Told {
 fn put_numbers([limit, remaining, reset]: [u64; 3], headers: &mut HeaderMap) {
     Values::with(|values| {
         headers.insert(&X_LIMIT, values.known_number(limit));
-        for (name, number) in [(&X_REMAINING, remaining), (&X_RESET, reset)] {
-            if let Some(value) = values.number(number) {
-                headers.insert(name, value);
-            }
-        }
+        headers.insert(&X_REMAINING, values.number(remaining));
+        headers.insert(&X_RESET, values.number(reset));
     });
 }

@@ -51,6 +51,7 @@ impl<D: Decide> Settings<D> {
         let reads = self.reads(begun.as_ref());
         self.describe_to(head, reads, &mut attributes);
         if self.refuse_doubtful && attributes.doubts().any() {
+            ATTRIBUTES.replace(attributes);
             return Err(doubtful(head));
         }
         let cost = self.cost.as_ref().map_or(1, |cost| cost(head));

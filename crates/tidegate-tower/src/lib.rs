@@ -32,7 +32,7 @@
 //!
 //! | feature | what it brings |
 //! | --- | --- |
-//! | `axum` | the address of the peer as axum notes it, the whole path inside nested routers, and `in_axum`, which leaves bodies as axum made them |
+//! | `axum` | the address of the peer as axum notes it, the whole path inside nested routers, `around` for limits of a whole app, and `in_axum`, which leaves bodies as axum made them |
 //! | `tonic` | the address of the peer as tonic notes it |
 //! | `redis` | limiters whose limits nodes share |
 //!
@@ -40,7 +40,7 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `layer` | [`RateLimitLayer`] and its settings |
+//! | `layer` | [`RateLimitLayer`] and its settings; `around` puts it around a whole axum app |
 //! | `service`, `future`, `body` | what it makes: [`RateLimit`], its response and the body of that |
 //! | [`decide`] | [`Decide`]: who decides; `limiter` has those of this process |
 //! | `awaited` | [`Awaited`]: a decision that is waited for, even where its client has gone |
@@ -52,6 +52,8 @@
 //! | `values`, `text` | values of headers in memory that is used again; numbers and names as all write them |
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "axum")]
+mod around;
 mod awaited;
 mod body;
 pub mod decide;

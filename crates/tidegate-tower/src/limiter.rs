@@ -7,7 +7,7 @@ use tidegate::rules::Reason;
 use tidegate::{Call, Clock, Reads, RuleDecision, RuleLimiter};
 
 use crate::decide::{Asked, Decide, Decided, Deciding, Undecided};
-use crate::standing::Standing;
+use crate::standing::{Policy, Standing};
 
 impl Decided for RuleDecision {
     fn is_allowed(&self) -> bool {
@@ -20,6 +20,16 @@ impl Decided for RuleDecision {
 
     fn standing(&self) -> Standing<'_> {
         Standing::of(self)
+    }
+
+    #[inline]
+    fn standing_without_policies(&self) -> Standing<'_> {
+        Standing::without_policies(self)
+    }
+
+    #[inline]
+    fn only_policy(&self) -> Option<Policy<'_>> {
+        Policy::only(self)
     }
 
     fn turned_away(&self, retry_after: Duration) -> Standing<'_> {
@@ -176,6 +186,66 @@ mod shared {
                 Place::Shared(_) => {
                     let limiter = Arc::clone(self);
                     later(async move { limiter.refund(decided).await });
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue};
+    use proptest::prelude::*;
+    use tidegate::{ManualClock, RuleSet};
+    use tidegate_rules::{ParseOptions, Source};
+
+    use super::*;
+    use crate::headers::{HeaderSet, Told};
+
+    /// Every algorithm alone, several limits together, and those that clients are not told of.
+    const RULES: &str = r#"
+domain: d
+rules:
+  - { name: bucket, match: { kind: bucket }, limit: 20/minute }
+  - { name: leaky, match: { kind: leaky }, limit: { rate: 10/s, burst: 9, algorithm: leaky-bucket } }
+  - { name: fixed, match: { kind: fixed }, limit: { rate: 300/hour, algorithm: fixed-window } }
+  - { name: log, match: { kind: log }, limit: { rate: 20/s, algorithm: sliding-log } }
+  - { name: places, match: { kind: places }, limit: 5 at once }
+  - { name: "odd \"name\"", match: { kind: odd }, limit: 1000000000000/day }
+  - { name: soft, match: { kind: soft }, limit: 10/minute, soft: 50% }
+  - { name: shadow, match: { kind: shadow }, limit: 3/minute, mode: shadow }
+  - { name: two, match: { kind: two }, limits: [ 5/minute, 100/hour ] }
+"#;
+    const KINDS: [&str; 10] =
+        ["bucket", "leaky", "fixed", "log", "places", "odd", "soft", "shadow", "two", "none"];
+
+    fn rules() -> RuleSet {
+        let parsed = RuleSet::parse(&[Source::new("rules.yaml", RULES)], &ParseOptions::default());
+        parsed.unwrap_or_else(|report| panic!("{report}")).rules
+    }
+
+    proptest! {
+        #[test]
+        fn what_one_limit_tells_is_what_its_standing_tells(
+            calls in proptest::collection::vec((0..KINDS.len(), 1u64..4, 0u64..3_000), 1..200),
+        ) {
+            let clock = ManualClock::new();
+            clock.advance(Duration::from_secs(1_700_000_000));
+            let limiter = RuleLimiter::builder(rules()).clock(clock.clone()).build();
+            let limiter = limiter.unwrap();
+            for (kind, cost, millis) in calls {
+                clock.advance(Duration::from_millis(millis));
+                let attributes = [("kind", KINDS[kind]).into()];
+                let decision = limiter.check(&Call::new("d", &attributes).with_cost(cost)).unwrap();
+                let is_one = decision.is_allowed() && decision.only_policy().is_some();
+                prop_assert!(is_one || kind >= 6 || !decision.is_allowed(), "{}", KINDS[kind]);
+                for set in [HeaderSet::All, HeaderSet::Ietf, HeaderSet::XRateLimit, HeaderSet::None] {
+                    let mut straight = HeaderMap::new();
+                    straight.insert("content-type", HeaderValue::from_static("text/plain"));
+                    let mut general = straight.clone();
+                    Told::of_decided(set, &decision).add_to(&mut straight);
+                    Told::of(set, &decision.standing()).add_to(&mut general);
+                    prop_assert_eq!(straight, general);
                 }
             }
         }

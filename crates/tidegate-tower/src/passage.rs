@@ -31,7 +31,7 @@ impl<D: Decide> Passage<D> {
     #[inline]
     pub(crate) fn at_once(place: &mut Option<D::Decided>, by: &Arc<D>, set: HeaderSet) -> Self {
         let Some(decided) = place else { return Self::undecided() };
-        let told = Told::of(set, &decided.standing());
+        let told = Told::of_decided(set, decided);
         let is_kept = decided.holds_places() || decided.counts_responses();
         // For most calls the decision stays where it is.
         let kept = if is_kept { place.take() } else { None };
@@ -40,7 +40,7 @@ impl<D: Decide> Passage<D> {
 
     /// Of a call that waits for its turn.
     pub(crate) fn waiting(decided: D::Decided, by: &Arc<D>, set: HeaderSet) -> Self {
-        let told = Told::of(set, &decided.standing());
+        let told = Told::of_decided(set, &decided);
         Self { told, kept: Some(Box::new(Kept::new(decided, by, true))) }
     }
 

@@ -60,16 +60,18 @@ where
 
     #[inline]
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        match self.settings.judge(&Head::of(&request)) {
-            Ok(passage) => ResponseFuture::calling(self.inner.call(request), passage),
-            Err(first) => self.call_otherwise(request, *first),
-        }
+        let passage = match self.settings.judge(&Head::of(&request)) {
+            Ok(passage) => passage,
+            Err(first) => return self.call_otherwise(request, *first),
+        };
+        ResponseFuture::calling(self.inner.call(request), passage)
     }
 }
 
 impl<S, D, W> RateLimit<S, D, W> {
     /// The way of requests that do not pass at once.
     #[cold]
+    #[inline(never)]
     fn call_otherwise<A, B>(
         &mut self,
         request: Request<A>,

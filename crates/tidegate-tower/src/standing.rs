@@ -72,12 +72,20 @@ impl<'a> Standing<'a> {
     /// told: clients can do nothing about them.
     #[inline]
     pub fn of(decision: &'a RuleDecision) -> Self {
+        let mut standing = Self::without_policies(decision);
+        standing.put_policies(decision);
+        standing
+    }
+
+    /// The same for headers that tell no policies.
+    #[inline]
+    pub(crate) fn without_policies(decision: &RuleDecision) -> Self {
         let mut standing = Self::allowed();
         if let Some(reason) = decision.reason() {
             let retry_after = decision.retry_after();
             standing.denial = Some(Denial { reason, retry_after });
         }
-        standing.put(decision);
+        standing.put_binding(decision);
         standing
     }
 
@@ -100,17 +108,22 @@ impl<'a> Standing<'a> {
     /// The same with the policies of a decision.
     #[must_use]
     fn under(mut self, decision: &'a RuleDecision) -> Self {
-        self.put(decision);
+        self.put_policies(decision);
+        self.put_binding(decision);
         self
     }
 
     #[inline]
-    fn put(&mut self, decision: &'a RuleDecision) {
+    fn put_policies(&mut self, decision: &'a RuleDecision) {
         for limit in decision.limits() {
             if limit.is_enforced() && !limit.is_reserve() {
                 self.policies.push(Policy::of(&limit));
             }
         }
+    }
+
+    #[inline]
+    fn put_binding(&mut self, decision: &RuleDecision) {
         if let (Some(limit), Some(remaining), Some(reset_after)) =
             (decision.limit(), decision.remaining(), decision.reset_after())
         {
@@ -174,7 +187,7 @@ impl<'a> Standing<'a> {
     /// After how many seconds the policy has everything back, where that is told. What is told beside a
     /// refusal is the wait of those that refuse, so that no other time is later than `Retry-After`.
     pub(crate) fn until_secs(&self, policy: &Policy<'_>) -> Option<u64> {
-        if policy.violated || self.is_allowed() { policy.until.map(secs_ceil) } else { None }
+        if policy.violated || self.is_allowed() { policy.until_secs() } else { None }
     }
 
     /// The whole seconds to wait, at least 1; `None` where waiting does not help.
@@ -222,6 +235,7 @@ impl<'a> Policy<'a> {
         self
     }
 
+    #[inline]
     fn of(limit: &LimitDecision<'a>) -> Self {
         let policy = Self::new(limit.shown_name(), limit.limit(), limit.remaining());
         let policy = match limit.window() {
@@ -233,6 +247,16 @@ impl<'a> Policy<'a> {
         } else {
             policy.violated(limit.retry_after())
         }
+    }
+
+    /// That of a call that passes under one limit and no other.
+    #[inline]
+    pub(crate) fn only(decision: &'a RuleDecision) -> Option<Self> {
+        let mut limits = decision.limits();
+        let (only, other) = (limits.next()?, limits.next());
+        let is_told = only.is_enforced() && !only.is_reserve() && only.is_allowed();
+        let is_only = other.is_none() && decision.is_allowed() && decision.limit().is_some();
+        (is_told && is_only).then(|| Self::of(&only))
     }
 
     /// What clients know it by.
@@ -256,12 +280,18 @@ impl<'a> Policy<'a> {
         self.remaining
     }
 
+    /// After how many seconds it has everything back or, where it denies, lets the call pass.
+    pub(crate) fn until_secs(&self) -> Option<u64> {
+        self.until.map(secs_ceil)
+    }
+
     pub(crate) const fn is_violated(&self) -> bool {
         self.violated
     }
 }
 
 /// Rounded up, so that waiting so long is long enough.
+#[inline]
 pub(crate) fn secs_ceil(duration: Duration) -> u64 {
     Span::from(duration).as_secs_ceil()
 }

@@ -7,8 +7,9 @@ use std::cell::RefCell;
 use bytes::{Bytes, BytesMut};
 use http::header::HeaderValue;
 
-use crate::headers::put_policies;
+use crate::headers::{put_left, put_policies};
 use crate::standing::{Policy, Standing, Unit};
+use crate::text::put_name;
 
 /// What is taken from the heap at once. It stays there as long as one of the responses does, so it is not
 /// more than some forty of them need.
@@ -44,9 +45,24 @@ struct KnownPolicy {
     unit: Unit,
     window_secs: u64,
     value: HeaderValue,
+    /// What its standing begins with: its name.
+    name_written: Box<[u8]>,
 }
 
 impl KnownPolicy {
+    #[cold]
+    fn new(policy: &Policy<'_>) -> Option<Self> {
+        // Not a part of the room, which it would keep from being used again.
+        let mut text = Vec::new();
+        put_policies(&mut text, &Standing::allowed().with(*policy));
+        let value = HeaderValue::from_maybe_shared(Bytes::from(text)).ok()?;
+        let mut written = Vec::new();
+        put_name(&mut written, (policy, 0));
+        let Policy { name, quota, unit, window_secs, .. } = *policy;
+        let (name, name_written) = (name.into(), written.into());
+        Some(Self { name, quota, unit, window_secs, value, name_written })
+    }
+
     fn is(&self, policy: &Policy<'_>) -> bool {
         self.quota == policy.quota
             && self.window_secs == policy.window_secs
@@ -72,14 +88,15 @@ impl Values {
 
     /// A number that is another for most responses.
     #[inline]
-    pub(crate) fn number(&mut self, number: u64) -> Option<HeaderValue> {
+    pub(crate) fn number(&mut self, number: u64) -> HeaderValue {
         match number {
             0..100 => {
                 let (start, digits) = (2 * number as usize, 1 + usize::from(number >= 10));
                 let text = &SMALL[start + 2 - digits..start + 2];
-                Some(HeaderValue::from_static(text))
+                HeaderValue::from_static(text)
             }
-            _ => value(&mut self.room, itoa::Buffer::new().format(number).as_bytes()),
+            _ => value(&mut self.room, itoa::Buffer::new().format(number).as_bytes())
+                .unwrap_or_else(|| HeaderValue::from(number)),
         }
     }
 
@@ -93,28 +110,30 @@ impl Values {
         }
     }
 
-    /// What the policies are. There is one nearly always, and it is the same for all who meet its rule.
+    /// What the only policy is, and its standing. There is one nearly always, and it is the same for all who meet its
+    /// rule.
     #[inline]
-    pub(crate) fn policies(&mut self, standing: &Standing<'_>) -> Option<HeaderValue> {
-        let Some(policy) = standing.only_policy() else {
-            return self.text(|out| put_policies(out, standing));
-        };
-        let Policy { name, quota, unit, window_secs, .. } = *policy;
+    pub(crate) fn only_policy(
+        &mut self,
+        policy: &Policy<'_>,
+        until_secs: Option<u64>,
+    ) -> (Option<HeaderValue>, Option<HeaderValue>) {
+        let Policy { name, quota, window_secs, .. } = *policy;
         let ends = name.as_bytes().first().zip(name.as_bytes().last());
         let ends = ends.map_or(0, |(first, last)| usize::from(*first) ^ usize::from(*last) << 1);
-        let place = (quota ^ window_secs) as usize ^ name.len() ^ ends;
-        let known = &self.policies[place % KNOWN];
-        if let Some(known) = known.as_ref().filter(|known| known.is(policy)) {
-            return Some(known.value.clone());
-        }
-        // Not a part of the room, which it would keep from being used again.
-        let mut text = Vec::new();
-        put_policies(&mut text, standing);
-        let value = HeaderValue::from_maybe_shared(Bytes::from(text)).ok()?;
-        let known =
-            KnownPolicy { name: name.into(), quota, unit, window_secs, value: value.clone() };
-        self.policies[place % KNOWN] = Some(known);
-        Some(value)
+        let place = ((quota ^ window_secs) as usize ^ name.len() ^ ends) % KNOWN;
+        let Self { scratch, room, policies, .. } = self;
+        let known = match &policies[place] {
+            Some(known) if known.is(policy) => known,
+            _ => match KnownPolicy::new(policy) {
+                Some(known) => policies[place].insert(known),
+                None => return (None, None),
+            },
+        };
+        scratch.clear();
+        scratch.extend_from_slice(&known.name_written);
+        put_left(scratch, policy, until_secs);
+        (Some(known.value.clone()), value(room, scratch))
     }
 }
 
@@ -139,7 +158,7 @@ mod tests {
     fn numbers_are_written_in_full() {
         for number in (0..1_000).chain([u64::MAX]) {
             let text = number.to_string();
-            assert_eq!(Values::with(|values| values.number(number)).unwrap(), text);
+            assert_eq!(Values::with(|values| values.number(number)), text);
             assert_eq!(Values::with(|values| values.known_number(number)), text);
             assert_eq!(Values::with(|values| values.known_number(number)), text, "again");
         }
@@ -149,9 +168,10 @@ mod tests {
     fn policies_that_share_a_place_are_told_apart() {
         let written = |name: &str, quota: u64, window_secs: u64| {
             let window = Duration::from_secs(window_secs);
-            let standing = Standing::allowed().with(Policy::new(name, quota, 0).per(window));
-            let value = Values::with(|values| values.policies(&standing)).unwrap();
-            assert_eq!(value, format!("\"{name}\";q={quota};w={window_secs}"));
+            let policy = Policy::new(name, quota, 7).per(window);
+            let (value, left) = Values::with(|values| values.only_policy(&policy, Some(8)));
+            assert_eq!(value.unwrap(), format!("\"{name}\";q={quota};w={window_secs}"));
+            assert_eq!(left.unwrap(), format!("\"{name}\";r=7;t=8"));
         };
         for _ in 0..2 {
             for quota in [1, 17, 33] {

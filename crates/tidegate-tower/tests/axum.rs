@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::Router;
 use axum::extract::MatchedPath;
 use axum::routing::{any, get};
-use support::{Answer, Client, limiter, request, rules, serve};
+use support::{Answer, Client, limiter, request, rules, serve, serve_limited};
 use tidegate_identity::{Identity, IdentityConfig, Source, Trust};
 use tidegate_tower::{HeaderSet, RateLimitLayer};
 use tokio::task::JoinSet;
@@ -28,13 +28,52 @@ fn hello() -> Router {
 
 #[tokio::test]
 async fn the_example_of_twenty_lines_limits() {
-    let mut client = Client::connect(serve(axum_hello::app().unwrap()).await).await;
+    let mut client = Client::connect(serve_limited(axum_hello::app().unwrap()).await).await;
     for left in (0..10).rev() {
         let answer = client.get("/").await;
         assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "hello\n"));
         assert_eq!(answer.header("x-ratelimit-remaining"), left.to_string());
     }
     assert_eq!(client.get("/").await.status, 429);
+}
+
+#[tokio::test]
+async fn around_an_app_requests_are_limited_before_they_are_routed() {
+    const RULES: &str = "{ domain: default, rules: [ { name: all, per: [ip], limit: 3/minute } ] }";
+    let (limiter, _) = limiter(RULES);
+    let handled = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&handled);
+    let count = async move || {
+        // ORDERING: a count that is read when all is over.
+        counts.fetch_add(1, Ordering::Relaxed);
+        "hello"
+    };
+    let app = Router::new().route("/", get(count));
+    let app = RateLimitLayer::new(limiter).around(app);
+    let mut client = Client::connect(serve_limited(app).await).await;
+    // As inside of the router, a response has its length and its headers.
+    let answer = client.get("/").await;
+    assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "hello"));
+    assert_eq!(answer.header("content-length"), "5");
+    assert_eq!(answer.header("ratelimit"), r#""all";r=2;t=20"#);
+    // Paths that the app does not have are counted like all others.
+    assert_eq!(client.get("/no/such/path").await.status, 404);
+    let head = client.send(request("HEAD", "/", "")).await;
+    assert_eq!(
+        (head.status().as_u16(), head.headers()["content-length"].as_bytes()),
+        (200, &b"5"[..])
+    );
+    assert_eq!(Answer::of(head).await.body, "");
+    // What is refused reaches nobody.
+    let refused = client.get("/").await;
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, "20"));
+    assert!(refused.body.contains("rate_limit_exceeded"));
+    assert_eq!(refused.header("content-length"), refused.body.len().to_string());
+    let refused = client.send(request("HEAD", "/", "")).await;
+    assert_eq!(refused.status(), 429);
+    assert_eq!(Answer::of(refused).await.body, "");
+    assert_eq!(client.get("/").await.status, 429, "the connection goes on");
+    assert_eq!(handled.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test]
@@ -131,7 +170,7 @@ async fn layers_of_one_limiter_share_what_was_taken() {
 
 #[tokio::test]
 async fn routes_have_limits_of_their_own() {
-    let mut client = Client::connect(serve(per_route::app().unwrap()).await).await;
+    let mut client = Client::connect(serve_limited(per_route::app().unwrap()).await).await;
     // The policies of both layers are listed, and the numbers are of the tighter one.
     let report = client.get("/reports").await;
     assert_eq!(report.status, 200);
@@ -150,7 +189,7 @@ async fn routes_have_limits_of_their_own() {
 
 #[tokio::test]
 async fn only_failed_logins_count() {
-    let mut client = Client::connect(serve(per_route::app().unwrap()).await).await;
+    let mut client = Client::connect(serve_limited(per_route::app().unwrap()).await).await;
     for _ in 0..10 {
         assert_eq!(client.post("/login", "tide").await.status, 200);
     }

@@ -1,14 +1,18 @@
-//! The app that layers stand around: one route that says hello, served as axum serves.
+//! The app that layers stand around or in: one route that says hello, served as axum serves.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
 use axum::routing::get;
+use axum::{Router, ServiceExt as _};
 use tidegate::{RuleLimiter, RulesError};
 use tidegate_tower::{HeaderSet, RateLimitLayer};
 use tokio::net::TcpListener;
+use tower::{Layer as _, Service};
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 
@@ -17,49 +21,107 @@ use crate::wire::server::{Server, free_port, local};
 /// How the benchmark starts it: with this word, a layer and a port.
 pub(crate) const SUBCOMMAND: &str = "edge-app";
 
-/// What stands around the app.
-#[derive(Clone, Copy)]
+/// What stands around the app, or inside of it by `Router::layer`, for which axum boxes what a layer makes.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Around {
     Nothing,
-    /// A layer that does nothing: what axum takes for any layer, whoever wrote it.
-    Empty,
     Tidegate,
     /// The same with the headers alone that `tower_governor` sends, and one more.
     TidegateFewHeaders,
     Governor,
+    /// A layer that does nothing, inside: what axum takes for any layer, whoever wrote it.
+    EmptyInside,
+    TidegateInside,
+    TidegateFewHeadersInside,
+    GovernorInside,
+}
+
+/// What is done with an app, whatever its type is.
+pub(super) trait Use {
+    type Outcome;
+
+    fn of<S>(self, app: S) -> Self::Outcome
+    where
+        S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send;
 }
 
 impl Around {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Nothing, Self::Empty, Self::Tidegate, Self::TidegateFewHeaders, Self::Governor];
+    pub(super) const ALL: [Self; 8] = [
+        Self::Nothing,
+        Self::Tidegate,
+        Self::TidegateFewHeaders,
+        Self::Governor,
+        Self::EmptyInside,
+        Self::TidegateInside,
+        Self::TidegateFewHeadersInside,
+        Self::GovernorInside,
+    ];
 
-    pub(crate) const fn word(self) -> &'static str {
+    const fn word(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
-            Self::Empty => "empty",
             Self::Tidegate => "tidegate",
             Self::TidegateFewHeaders => "tidegate-few-headers",
             Self::Governor => "governor",
+            Self::EmptyInside => "empty-inside",
+            Self::TidegateInside => "tidegate-inside",
+            Self::TidegateFewHeadersInside => "tidegate-few-headers-inside",
+            Self::GovernorInside => "governor-inside",
+        }
+    }
+
+    /// What people read.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "no layer",
+            Self::Tidegate => "tidegate around the app",
+            Self::TidegateFewHeaders => "tidegate around the app, X-RateLimit headers alone",
+            Self::Governor => "tower_governor around the app",
+            Self::EmptyInside => "a layer that does nothing, by Router::layer",
+            Self::TidegateInside => "tidegate by Router::layer",
+            Self::TidegateFewHeadersInside => {
+                "tidegate by Router::layer, X-RateLimit headers alone"
+            }
+            Self::GovernorInside => "tower_governor by Router::layer",
+        }
+    }
+
+    /// Who that is, unless it is ours.
+    pub(super) const fn peer(self) -> Option<&'static str> {
+        if matches!(self, Self::Governor | Self::GovernorInside) {
+            Some("tower_governor")
+        } else {
+            None
         }
     }
 
     /// The app, limited per address so generously that nobody is denied, with headers on every response.
-    pub(crate) fn app(self) -> Result<Router, Box<dyn Error>> {
+    pub(super) fn used<U: Use>(self, to: U) -> Result<U::Outcome, Box<dyn Error>> {
         const RULES: &str =
             "{ domain: default, rules: [ { name: all, per: [ip], limit: 1000000000/day } ] }";
         let app = Router::new().route("/limit/{key}", get(async || "hello"));
         let limit = || Ok::<_, RulesError>(RateLimitLayer::new(RuleLimiter::new(RULES)?).in_axum());
+        let few = || Ok::<_, RulesError>(limit()?.headers(HeaderSet::XRateLimit));
+        let governor = || {
+            let mut config = GovernorConfigBuilder::default();
+            config.per_nanosecond(1).burst_size(1_000_000_000);
+            let config = config.use_headers().finish().ok_or("a quota that is none")?;
+            Ok::<_, Box<dyn Error>>(GovernorLayer::new(Arc::new(config)))
+        };
+        // As routers are served: an app without its state makes its routes anew for every request.
+        let with_state = |app: Router| -> Router { app.with_state(()) };
         Ok(match self {
-            Self::Nothing => app,
-            Self::Empty => app.layer(tower::layer::layer_fn(|service| service)),
-            Self::Tidegate => app.layer(limit()?),
-            Self::TidegateFewHeaders => app.layer(limit()?.headers(HeaderSet::XRateLimit)),
-            Self::Governor => {
-                let mut config = GovernorConfigBuilder::default();
-                config.per_nanosecond(1).burst_size(1_000_000_000);
-                let config = config.use_headers().finish().ok_or("a quota that is none")?;
-                app.layer(GovernorLayer::new(Arc::new(config)))
+            Self::Nothing => to.of(with_state(app)),
+            Self::Tidegate => to.of(limit()?.around(app)),
+            Self::TidegateFewHeaders => to.of(few()?.around(app)),
+            Self::Governor => to.of(governor()?.layer(with_state(app))),
+            Self::EmptyInside => {
+                to.of(with_state(app.layer(tower::layer::layer_fn(|service| service))))
             }
+            Self::TidegateInside => to.of(with_state(app.layer(limit()?))),
+            Self::TidegateFewHeadersInside => to.of(with_state(app.layer(few()?))),
+            Self::GovernorInside => to.of(with_state(app.layer(governor()?))),
         })
     }
 }
@@ -74,12 +136,26 @@ pub(super) fn start(around: Around, name: &str, core: usize) -> Result<Server, B
 /// Serves the app until the process is ended.
 pub(crate) fn serve(layer: &str, port: &str) -> Result<(), Box<dyn Error>> {
     let around = Around::ALL.into_iter().find(|around| around.word() == layer);
-    let app = around.ok_or("no such layer")?.app()?;
-    let address = local(port.parse()?);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let listener = TcpListener::bind(address).await?;
-        let service = app.into_make_service_with_connect_info::<SocketAddr>();
-        Ok(axum::serve(listener, service).await?)
-    })
+    around.ok_or("no such layer")?.used(Serving { at: local(port.parse()?) })?
+}
+
+struct Serving {
+    at: SocketAddr,
+}
+
+impl Use for Serving {
+    type Outcome = Result<(), Box<dyn Error>>;
+
+    fn of<S>(self, app: S) -> Self::Outcome
+    where
+        S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let listener = TcpListener::bind(self.at).await?;
+            let service = app.into_make_service_with_connect_info::<SocketAddr>();
+            Ok(axum::serve(listener, service).await?)
+        })
+    }
 }

@@ -14,6 +14,7 @@ use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use tidegate::{ManualClock, RuleLimiter, RuleSet};
 use tidegate_rules::{ParseOptions, Source};
+use tidegate_tower::{Decide, InAxum, RateLimit};
 use tokio::net::{TcpListener, TcpStream};
 
 /// How long anything may take before a test fails. The machine may be busy.
@@ -33,6 +34,15 @@ pub(crate) fn limiter(text: &str) -> (RuleLimiter<ManualClock>, ManualClock) {
 
 /// Serves an axum app on a free port of this machine.
 pub(crate) async fn serve(app: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async move { axum::serve(listener, service).await });
+    address
+}
+
+/// The same with a layer around the whole app.
+pub(crate) async fn serve_limited<D: Decide>(app: RateLimit<Router, D, InAxum>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let service = app.into_make_service_with_connect_info::<SocketAddr>();

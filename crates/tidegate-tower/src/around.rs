@@ -1,0 +1,51 @@
+//! Limits of a whole axum app: the layer stands around the router instead of inside of it. Limits of some routes are
+//! what `Router::layer` and `Router::route_layer` are for.
+
+use axum::extract::Request;
+use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
+use axum::routing::IntoMakeService;
+use axum::{Router, ServiceExt};
+
+use crate::body::InAxum;
+use crate::decide::Decide;
+use crate::layer::RateLimitLayer;
+use crate::service::RateLimit;
+
+impl<D: Decide, W> RateLimitLayer<D, W> {
+    /// Limits all requests that come to an app, before they are routed: also those to paths that it does not have, and
+    /// without the boxes that axum puts around what [`Router::layer`] gets. What routing finds out, such as
+    /// `MatchedPath`, is not known there yet.
+    ///
+    /// ```no_run
+    /// # use std::net::SocketAddr;
+    /// use axum::{Router, routing::get};
+    /// # use tidegate::RuleLimiter;
+    /// use tidegate_tower::RateLimitLayer;
+    ///
+    /// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = RuleLimiter::new("{ domain: default, rules: [ { name: all, limit: 10/s } ] }")?;
+    /// # let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+    /// let app = Router::new().route("/", get(async || "hello"));
+    /// let app = RateLimitLayer::new(limiter).around(app);
+    /// axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn around(self, app: Router) -> RateLimit<Router, D, InAxum> {
+        // axum makes the handlers of an app that was never given its state anew for every request.
+        RateLimit::new(app.with_state(()), self.settings)
+    }
+}
+
+/// To be served by axum, as its routers are.
+impl<D: Decide> RateLimit<Router, D, InAxum> {
+    /// What `axum::serve` takes, with the addresses of peers noted for the limiter.
+    pub fn into_make_service_with_connect_info<C>(self) -> IntoMakeServiceWithConnectInfo<Self, C> {
+        ServiceExt::<Request>::into_make_service_with_connect_info(self)
+    }
+
+    /// The same where something else notes them, or no rule counts by them.
+    pub fn into_make_service(self) -> IntoMakeService<Self> {
+        ServiceExt::<Request>::into_make_service(self)
+    }
+}
