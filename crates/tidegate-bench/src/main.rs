@@ -104,7 +104,7 @@ fn main() -> ExitCode {
         [edges::batches::SUBCOMMAND, address, window_us, seconds] => {
             edges::batches::call_here(address, window_us, seconds)
         }
-        // How the program calls itself for the server behind a gateway.
+        // How the program calls itself for a server that only answers.
         [edges::behind::SUBCOMMAND, port] => edges::behind::serve(port),
         // How the program calls itself for servers that decide nothing.
         [wire::bare::HTTP, port] => wire::bare::http(port),

@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::Effort;
 use super::load::{Asks, Driver, Pressure, Sample};
 use super::server::processor_seconds;
+use crate::priority;
 use crate::targets::{Figure, Target};
 
 /// One workload and the servers that are compared on it, ours first.
@@ -18,6 +19,7 @@ pub(crate) struct Scenario {
     /// Of an open loop.
     rate: Option<f64>,
     is_sharing: bool,
+    is_first: bool,
     entrants: Vec<Entrant>,
 }
 
@@ -31,26 +33,34 @@ pub(crate) struct Entrant {
 }
 
 impl Scenario {
-    /// As fast as answers come.
+    /// As fast as answers come. Servers and load run before all other programs, where that is allowed.
     pub(crate) fn closed(
         name: &str,
         connections: u32,
         pipeline: u32,
         entrants: Vec<Entrant>,
     ) -> Self {
-        let (name, rate, is_sharing) = (name.to_owned(), None, false);
-        Self { name, connections, pipeline, rate, is_sharing, entrants }
+        let (name, rate) = (name.to_owned(), None);
+        let (is_sharing, is_first) = (false, true);
+        Self { name, connections, pipeline, rate, is_sharing, is_first, entrants }
     }
 
     /// At fixed times.
     pub(crate) fn open(name: String, rate: f64, entrants: Vec<Entrant>) -> Self {
-        let (connections, pipeline) = (16, 1);
-        Self { name, connections, pipeline, rate: Some(rate), is_sharing: false, entrants }
+        let (connections, pipeline, rate) = (16, 1, Some(rate));
+        let (is_sharing, is_first) = (false, false);
+        Self { name, connections, pipeline, rate, is_sharing, is_first, entrants }
     }
 
     /// Has the load sleep where it waits: something that the servers need runs on its core.
     pub(crate) fn sharing_the_core_of_load(mut self) -> Self {
         self.is_sharing = true;
+        self
+    }
+
+    /// Has everybody run as other programs do: something that the servers wait for runs on their core.
+    pub(crate) fn among_others(mut self) -> Self {
+        self.is_first = false;
         self
     }
 
@@ -64,6 +74,7 @@ impl Scenario {
             rate: self.rate,
             seconds: effort.seconds,
             is_sharing: self.is_sharing,
+            is_first: self.are_first(),
         };
         let mut results: Vec<Samples> = self.entrants.iter().map(Samples::new).collect();
         let mut expected = vec![RATE_FIRST; self.entrants.len()];
@@ -87,6 +98,16 @@ impl Scenario {
             }
         }
         Ok(Tried { name: self.name, results })
+    }
+
+    /// Puts the servers before all other programs, where they are to be; whether that was allowed.
+    fn are_first(&self) -> bool {
+        let is_allowed =
+            self.is_first && self.entrants.iter().all(|entrant| priority::raise(entrant.process));
+        if self.is_first && !is_allowed {
+            eprintln!("  runs among others: real-time priority (chrt) was refused or is not there");
+        }
+        is_allowed
     }
 }
 
@@ -214,6 +235,27 @@ impl Tried {
             }
         }
         figures
+    }
+
+    /// One server's requests over another's: by the best rounds, which is held to the target, and by medians.
+    pub(crate) fn ratio(
+        &self,
+        name: &str,
+        (one, other): (&str, &str),
+        target: Option<Target>,
+    ) -> Vec<Figure> {
+        let of = |name: &str| self.results.iter().find(|samples| samples.name == name);
+        let (Some(one), Some(other)) = (of(one), of(other)) else { return Vec::new() };
+        let targets = [("", target), (" (by medians)", None)];
+        let rates = one.rates().into_iter().zip(other.rates());
+        let figures = rates.zip(targets).map(|((one_rate, other_rate), (which, target))| Figure {
+            figure: format!("{}: {name}{which}", self.name),
+            value: one_rate / other_rate,
+            unit: "times the requests",
+            peer: peer(other).or(peer(one)),
+            target,
+        });
+        figures.collect()
     }
 
     pub(crate) fn best_rate_of(&self, name: &str) -> f64 {
