@@ -68,7 +68,8 @@ Usage: tidegate-bench memory|rules|wire|shared|edges [--quick] [--json FILE]
   --help       this text
 
 Times are nanoseconds per decision; of two threads, the time of both over the decisions of both.
-`memory` asks for real-time priority (chrt) where that is allowed: let it have the machine.
+`memory`, `wire` and `edges` ask for real-time priority (chrt) where that is allowed: let them have
+the machine.
 Over the wire it is requests per second, each server on one core and the load on another.
 The exit code is 0 also where a target is not met, and 1 where a measurement is not possible.
 
@@ -104,7 +105,7 @@ fn main() -> ExitCode {
         [edges::batches::SUBCOMMAND, address, window_us, seconds] => {
             edges::batches::call_here(address, window_us, seconds)
         }
-        // How the program calls itself for the server behind a gateway.
+        // How the program calls itself for a server that only answers.
         [edges::behind::SUBCOMMAND, port] => edges::behind::serve(port),
         // How the program calls itself for servers that decide nothing.
         [wire::bare::HTTP, port] => wire::bare::http(port),

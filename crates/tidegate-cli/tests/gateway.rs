@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use daemon::{Daemon, Folder, Signal, command, http, is_open};
+use daemon::{Daemon, Folder, Signal, command, exchange, http, is_open};
 
 /// An nginx that serves one text, and ends with this value.
 struct Nginx {
@@ -168,6 +168,38 @@ fn routes_are_in_the_settings_file() {
     gateway.signal(Signal::HUP);
     assert_eq!(status("/web"), 200);
     gateway.stop();
+}
+
+#[test]
+fn a_body_has_the_time_that_a_flag_a_variable_or_the_file_gives_it() {
+    let folder = Folder::new("gateway-body-timeout");
+    // It takes connections and never answers: nothing ends a request but the time of its body.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let upstream = format!("http://{}", silent.local_addr().expect("an address"));
+    let file = |name: &str, text: &str| {
+        folder.write(name, &format!("limit: 100/s per ip\nupstream: {upstream}\n{text}"))
+    };
+    let of_all = file("all.yaml", "body_timeout: 200ms\n");
+    let of_route =
+        file("route.yaml", "body_timeout: 1h\nroutes: [ { path: /, body_timeout: 200ms } ]\n");
+    let long = file("long.yaml", "body_timeout: 1h\n");
+    let none = file("none.yaml", "");
+    for (config, flags, variable) in [
+        (&of_all, &[][..], None),
+        (&of_route, &[], None),
+        (&long, &["--body-timeout", "200ms"], Some("2h")),
+        (&none, &[], Some("200ms")),
+    ] {
+        let mut command = command();
+        command.args(["gateway", "--json", "--listen", ":0", "--admin", "off", "--config", config]);
+        command.args(flags).envs(variable.map(|time| ("TIDEGATE_BODY_TIMEOUT", time)));
+        let gateway = Daemon::start(command);
+        let half = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nhalf";
+        let answer = exchange(&gateway.address("gateway"), half);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{config} {flags:?} {variable:?}: {answer:?}");
+        gateway.kill();
+    }
 }
 
 #[test]

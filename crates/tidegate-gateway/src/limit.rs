@@ -92,11 +92,11 @@ impl Limits {
         now: Timestamp,
         denied: impl FnOnce(&Standing<'_>) -> T,
     ) -> Option<AtOnce<T>> {
-        let list = attributes.list();
-        let call = Call::new(domain, &list);
         let over = (self.delay_max, Protocol::Gateway);
         let denied = |answer: &Answer<&mut RuleDecision>| denied(&answer.standing());
-        let admitted = self.engine.admit_at_once(&call, over, now, denied)?;
+        let admitted = attributes.with_list(|list| {
+            self.engine.admit_at_once(&Call::new(domain, list), over, now, denied)
+        })?;
         Some(match admitted {
             Ok(ControlFlow::Break(told)) => AtOnce::Denied(told),
             Ok(ControlFlow::Continue(answer)) => {

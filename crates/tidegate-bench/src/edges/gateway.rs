@@ -1,5 +1,6 @@
 //! The gateway beside nginx's `proxy_pass`: one core each in turns, connections kept on both sides, and the same
-//! server behind, which shares the other core with the load. And what a request costs that is denied.
+//! server behind, which shares the other core with the load. And what a request costs that is denied, beside a server
+//! that reads and sends the same bytes and does nothing else: nobody who reads and writes once for a request is faster.
 
 use std::error::Error;
 use std::fs;
@@ -8,12 +9,13 @@ use std::path::{Path, PathBuf};
 use super::behind;
 use crate::targets::{Figure, Target};
 use crate::wire::load::{self, Asks, Driver};
-use crate::wire::scenario::{Entrant, Scenario};
+use crate::wire::scenario::{Entrant, Scenario, Tried};
 use crate::wire::server::{Cores, Server, free_port, local};
-use crate::wire::{Effort, entrant};
+use crate::wire::{Effort, capture, entrant};
 
 const OURS: &str = "tidegate gateway";
 const DENYING: &str = "tidegate gateway, denying";
+const ANSWERING: &str = "a server that only answers";
 const NGINX: &str = "nginx proxy_pass";
 const NGINX_LIMITED: &str = "nginx proxy_pass with limit_req";
 const NGINX_DENYING: &str = "nginx limit_req, denying";
@@ -25,49 +27,58 @@ const NEAR: &str = "1 per day per ip";
 const NGINX_FAR: (&str, &str) = ("1000000r/s", "burst=1000000 nodelay");
 const NGINX_NEAR: (&str, &str) = ("1r/m", "");
 
+/// How many requests are under way on each connection: one, where a client waits for each answer before it asks
+/// again, and as many as a browser or a proxy sends at once.
+const UNDER_WAY: [u32; 2] = [1, 8];
+
 pub(super) fn figures(
     tidegate: &Path,
     cores: Cores,
     effort: Effort,
 ) -> Result<(Vec<Figure>, Vec<String>), Box<dyn Error>> {
-    let behind = {
-        let port = free_port()?;
-        let words = [behind::SUBCOMMAND.to_owned(), port.to_string()];
-        let own_path = std::env::current_exe()?;
-        Server::start("the server behind", &own_path, &words, port, cores.load, &[])?
-    };
+    let behind = behind::start("the server behind", cores.load, &behind::kilobyte())?;
     let ours = gateway(tidegate, &behind, cores.server, FAR)?;
     let denying = gateway(tidegate, &behind, cores.server, NEAR)?;
+    let answering = behind::start(ANSWERING, cores.server, &capture::denial(denying.port)?)?;
     let nginx = |name, limit| nginx(name, &behind, cores.server, limit);
     let (plain, _folder) = nginx(NGINX, None)?;
     let (limited, _folder_of_limited) = nginx(NGINX_LIMITED, Some(NGINX_FAR))?;
     let (nginx_denying, _folder_of_denying) = nginx(NGINX_DENYING, Some(NGINX_NEAR))?;
-    let entrants = vec![
-        entrant(OURS, &ours, &["http"], None),
-        entrant(NGINX, &plain, &["http"], Some(0.8)),
-        entrant(NGINX_LIMITED, &limited, &["http"], None),
-        denied(DENYING, &denying),
-        denied(NGINX_DENYING, &nginx_denying),
-    ];
     let driver = Driver { tidegate: tidegate.to_owned(), core: cores.load, keys: load::KEYS };
-    let scenario = Scenario::closed("a gateway, 1 KB", 16, 1, entrants).sharing_the_core_of_load();
-    let tried = scenario.run(&driver, effort)?;
-    let mut figures = tried.throughput();
-    let target = Some(Target::AtLeast(3.0));
-    for (figure, one, other, peer, target) in [
-        ("a gateway: denying to forwarding", DENYING, OURS, None, target),
-        ("nginx: denying to forwarding", NGINX_DENYING, NGINX, Some(NGINX), None),
-        ("denying: tidegate to nginx", DENYING, NGINX_DENYING, Some(NGINX_DENYING), None),
-    ] {
-        figures.push(Figure {
-            figure: figure.to_owned(),
-            value: tried.best_rate_of(one) / tried.best_rate_of(other),
-            unit: "times the requests",
-            peer,
-            target,
-        });
+    let (mut figures, mut notes) = (Vec::new(), Vec::new());
+    for under_way in UNDER_WAY {
+        let is_one = under_way == 1;
+        let mut entrants = vec![
+            entrant(OURS, &ours, &["http"], None),
+            entrant(NGINX, &plain, &["http"], is_one.then_some(0.8)),
+            denied(DENYING, &denying),
+            denied(NGINX_DENYING, &nginx_denying),
+            denied(ANSWERING, &answering),
+        ];
+        if is_one {
+            entrants.push(entrant(NGINX_LIMITED, &limited, &["http"], None));
+        }
+        let name = format!("a gateway, 1 KB, {under_way} under way");
+        let scenario = Scenario::closed(&name, 16, under_way, entrants);
+        let tried = scenario.sharing_the_core_of_load().run(&driver, effort)?;
+        figures.extend(tried.throughput());
+        figures.extend(denials(&tried));
+        notes.extend(tried.idle_servers());
     }
-    Ok((figures, tried.idle_servers()))
+    Ok((figures, notes))
+}
+
+/// What denying is to forwarding, and how near both are to what reading and writing alone would be.
+fn denials(tried: &Tried) -> Vec<Figure> {
+    let target = Some(Target::AtLeast(3.0));
+    let ratios = [
+        ("denying to forwarding", (DENYING, OURS), target),
+        ("a server that only answers, to forwarding", (ANSWERING, OURS), None),
+        ("denying, to a server that only answers", (DENYING, ANSWERING), None),
+        ("nginx, denying to forwarding", (NGINX_DENYING, NGINX), None),
+        ("denying, to nginx", (DENYING, NGINX_DENYING), None),
+    ];
+    ratios.into_iter().flat_map(|(name, pair, target)| tried.ratio(name, pair, target)).collect()
 }
 
 fn denied(name: &'static str, server: &Server) -> Entrant {

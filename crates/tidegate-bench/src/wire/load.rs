@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::server::{Server, pinned};
+use crate::priority;
 
 /// What puts load on servers.
 pub(crate) struct Driver {
@@ -35,6 +36,8 @@ pub(crate) struct Pressure {
     pub(crate) seconds: f64,
     /// Whether the load shares its core with somebody, who would not run while it never sleeps.
     pub(crate) is_sharing: bool,
+    /// Whether the load runs before all other programs, as the servers do.
+    pub(crate) is_first: bool,
 }
 
 /// What came of it.
@@ -92,6 +95,10 @@ impl Driver {
         command.arg("bench").args(words).args(["--json", "--keys", self.keys]);
         if !pressure.is_sharing {
             command.arg("--awake");
+        }
+        // Who shares its core would get no turn.
+        if pressure.is_first && !pressure.is_sharing {
+            command = priority::raised(&command);
         }
         command.args(["--connections", &pressure.connections.to_string()]);
         command.args(["--pipeline", &pressure.pipeline.to_string()]);

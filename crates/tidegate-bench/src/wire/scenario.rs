@@ -1,13 +1,12 @@
 //! Who is asked what: several servers in turn, round by round, so that whatever else the machine does
 //! hits all of them alike; and the figures that follow.
-#![allow(clippy::disallowed_methods, reason = "a benchmark reads the real clock")]
 
 use std::error::Error;
-use std::time::Instant;
 
 use super::Effort;
 use super::load::{Asks, Driver, Pressure, Sample};
 use super::server::processor_seconds;
+use crate::priority;
 use crate::targets::{Figure, Target};
 
 /// One workload and the servers that are compared on it, ours first.
@@ -18,6 +17,7 @@ pub(crate) struct Scenario {
     /// Of an open loop.
     rate: Option<f64>,
     is_sharing: bool,
+    is_first: bool,
     entrants: Vec<Entrant>,
 }
 
@@ -31,26 +31,34 @@ pub(crate) struct Entrant {
 }
 
 impl Scenario {
-    /// As fast as answers come.
+    /// As fast as answers come. Servers and load run before all other programs, where that is allowed.
     pub(crate) fn closed(
         name: &str,
         connections: u32,
         pipeline: u32,
         entrants: Vec<Entrant>,
     ) -> Self {
-        let (name, rate, is_sharing) = (name.to_owned(), None, false);
-        Self { name, connections, pipeline, rate, is_sharing, entrants }
+        let (name, rate) = (name.to_owned(), None);
+        let (is_sharing, is_first) = (false, true);
+        Self { name, connections, pipeline, rate, is_sharing, is_first, entrants }
     }
 
     /// At fixed times.
     pub(crate) fn open(name: String, rate: f64, entrants: Vec<Entrant>) -> Self {
-        let (connections, pipeline) = (16, 1);
-        Self { name, connections, pipeline, rate: Some(rate), is_sharing: false, entrants }
+        let (connections, pipeline, rate) = (16, 1, Some(rate));
+        let (is_sharing, is_first) = (false, false);
+        Self { name, connections, pipeline, rate, is_sharing, is_first, entrants }
     }
 
     /// Has the load sleep where it waits: something that the servers need runs on its core.
     pub(crate) fn sharing_the_core_of_load(mut self) -> Self {
         self.is_sharing = true;
+        self
+    }
+
+    /// Has everybody run as other programs do: something that the servers wait for runs on their core.
+    pub(crate) fn among_others(mut self) -> Self {
+        self.is_first = false;
         self
     }
 
@@ -64,6 +72,7 @@ impl Scenario {
             rate: self.rate,
             seconds: effort.seconds,
             is_sharing: self.is_sharing,
+            is_first: self.are_first(),
         };
         let mut results: Vec<Samples> = self.entrants.iter().map(Samples::new).collect();
         let mut expected = vec![RATE_FIRST; self.entrants.len()];
@@ -72,21 +81,32 @@ impl Scenario {
             for ((entrant, samples), expected) in
                 self.entrants.iter().zip(&mut results).zip(&mut expected)
             {
-                let before = (Instant::now(), processor_seconds(entrant.process));
+                let before = processor_seconds(entrant.process);
                 let sample = driver.sample(&entrant.asks, pressure, *expected)?;
                 let busy = processor_seconds(entrant.process)
-                    .zip(before.1)
+                    .zip(before)
                     .map(|(now, before)| now - before);
                 *expected = sample.per_second;
                 if round > 0 {
                     samples.rounds.push(sample);
                     samples.busy_seconds += busy.unwrap_or(0.0);
-                    samples.seconds += before.0.elapsed().as_secs_f64();
+                    // What the load takes to begin is no time in which the server could be busy.
+                    samples.seconds += sample.answers / sample.per_second;
                     samples.requests += sample.answers;
                 }
             }
         }
         Ok(Tried { name: self.name, results })
+    }
+
+    /// Puts the servers before all other programs, where they are to be; whether that was allowed.
+    fn are_first(&self) -> bool {
+        let is_allowed =
+            self.is_first && self.entrants.iter().all(|entrant| priority::raise(entrant.process));
+        if self.is_first && !is_allowed {
+            eprintln!("  runs among others: real-time priority (chrt) was refused or is not there");
+        }
+        is_allowed
     }
 }
 
@@ -216,6 +236,27 @@ impl Tried {
         figures
     }
 
+    /// One server's requests over another's: by the best rounds, which is held to the target, and by medians.
+    pub(crate) fn ratio(
+        &self,
+        name: &str,
+        (one, other): (&str, &str),
+        target: Option<Target>,
+    ) -> Vec<Figure> {
+        let of = |name: &str| self.results.iter().find(|samples| samples.name == name);
+        let (Some(one), Some(other)) = (of(one), of(other)) else { return Vec::new() };
+        let targets = [("", target), (" (by medians)", None)];
+        let rates = one.rates().into_iter().zip(other.rates());
+        let figures = rates.zip(targets).map(|((one_rate, other_rate), (which, target))| Figure {
+            figure: format!("{}: {name}{which}", self.name),
+            value: one_rate / other_rate,
+            unit: "times the requests",
+            peer: peer(other).or(peer(one)),
+            target,
+        });
+        figures.collect()
+    }
+
     pub(crate) fn best_rate_of(&self, name: &str) -> f64 {
         let samples = self.results.iter().find(|samples| samples.name == name);
         samples.map_or(f64::NAN, |samples| samples.rates()[0])
@@ -279,6 +320,16 @@ mod tests {
         assert_eq!(value(&figures, "scenario: tidegate, best"), (8.0, false));
         assert_eq!(value(&figures, "scenario: tidegate to peer"), (0.8, true));
         assert_eq!(value(&figures, "scenario: tidegate to peer (by medians)"), (6.0 / 5.0, false));
+    }
+
+    #[test]
+    fn two_servers_are_compared_by_best_rounds_and_by_medians() {
+        let tried = tried(&[1.0, 8.0, 6.0], &[10.0, 5.0, 4.0]);
+        let pair = ("peer", "tidegate");
+        let figures = tried.ratio("theirs to ours", pair, Some(Target::AtLeast(3.0)));
+        assert_eq!(value(&figures, "scenario: theirs to ours"), (1.25, true));
+        assert_eq!(value(&figures, "scenario: theirs to ours (by medians)"), (5.0 / 6.0, false));
+        assert!(figures.iter().all(|figure| figure.peer == Some("peer")));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::header::CONNECTION;
-use http::{HeaderMap, Method, Request, Uri, Version};
+use http::{Method, Request, Uri, Version};
 use tidegate::Timestamp;
 use tidegate_identity::Attributes;
 use tidegate_server::metrics::UpstreamFailure;
@@ -71,6 +71,7 @@ where
 {
     let wire = Wire::new(stream, bounds.head_bytes_max.min(HEAD_BYTES_MAX));
     let mut lane = Lane { gateway, client, wire, room: Room::default() };
+    let mut asked = Asked::default();
     let drained = pin!(drain.cancelled());
     let idle = pin!(tokio::time::sleep(bounds.head_timeout));
     let mut end = End::new(drain, drained, idle, bounds.head_timeout);
@@ -96,7 +97,7 @@ where
             return drain.is_cancelled().then_some(lane.wire.stream);
         }
         is_quiet = false;
-        let is_next = lane.answer_all(drain).await?;
+        let is_next = lane.answer_all(&mut asked, drain).await?;
         lane.wire.send().await?;
         // What was cut off because there was no more room is read on, and nothing else: who sends a part of a
         // request has a time for the rest, and the general server sees to it.
@@ -116,12 +117,24 @@ struct Lane<'g, S> {
     room: Room,
 }
 
-/// What the next request uses again.
+/// A request, in room that the next one uses again. It is large, so it stays where it is.
+#[derive(Default)]
+struct Asked {
+    request: Request<()>,
+    attributes: Attributes,
+}
+
+impl Asked {
+    /// Lets go of the bytes that the request is made of: they are read into again.
+    fn clear(&mut self) {
+        *self.request.uri_mut() = Uri::default();
+        self.request.headers_mut().clear();
+    }
+}
+
+/// What the next answer uses again.
 #[derive(Default)]
 struct Room {
-    /// Headers of the request.
-    headers: HeaderMap,
-    attributes: Attributes,
     /// What is sent to the upstream.
     request: Vec<u8>,
     /// What it answers.
@@ -149,7 +162,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
     /// Answers all requests that are there and are for this place, and says whether the next one may be; `None`
     /// where the connection has ended. What came together is answered together: the last answers are left to be
     /// sent.
-    async fn answer_all(&mut self, drain: &CancellationToken) -> Option<bool> {
+    async fn answer_all(&mut self, asked: &mut Asked, drain: &CancellationToken) -> Option<bool> {
         while !self.wire.input.is_empty() {
             let Some(length) = head::end(&self.wire.input) else {
                 return Some(self.wire.is_cut());
@@ -161,10 +174,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
                 self.wire.send().await?;
             }
             let head = self.wire.input.split_to(length).freeze();
-            let became = match plain(&head, &mut self.room.headers) {
-                Some(request) => self.answer(request).await?,
+            let became = match take_plain(&head, &mut asked.request) {
+                Some(()) => self.answer(asked).await?,
                 None => Became::Foreign,
             };
+            asked.clear();
             if let Became::Foreign = became {
                 self.wire.put_back(&head);
                 return Some(false);
@@ -173,25 +187,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
         Some(true)
     }
 
-    async fn answer(&mut self, mut request: Request<()>) -> Option<Became> {
+    async fn answer(&mut self, Asked { request, attributes }: &mut Asked) -> Option<Became> {
         let (gateway, client) = (self.gateway, self.client);
         let now = gateway.limits.engine.limiter().now();
-        let mut attributes = std::mem::take(&mut self.room.attributes);
-        let looked = gateway.look(client, &mut request, now, &mut attributes);
+        let looked = gateway.look(client, request, now, attributes);
         let Some(route) = looked.ok().filter(|route| is_plain_route(route)) else {
             return Some(Became::Foreign);
         };
-        match self.admit(route, &request, now, &mut attributes).await? {
+        match self.admit(route, request, now, attributes).await? {
             ControlFlow::Continue((ticket, entry)) => {
-                let forward = gateway.forward(client, route, &attributes);
-                self.forward(&forward, &mut request, ticket, entry).await?;
+                let forward = gateway.forward(client, route, attributes);
+                self.forward(&forward, request, ticket, entry).await?;
             }
             ControlFlow::Break(()) => {}
         }
-        self.room.attributes = attributes;
-        // The bytes that the headers are parts of are read into again.
-        self.room.headers = std::mem::take(request.headers_mut());
-        self.room.headers.clear();
         Some(Became::Answered)
     }
 
@@ -399,8 +408,8 @@ fn put_target(request: &Request<()>, out: &mut Vec<u8>) {
     }
 }
 
-/// The request that a head is, where it is of the kind that is taken here. Its headers are in `room`.
-fn plain(head: &Bytes, room: &mut HeaderMap) -> Option<Request<()>> {
+/// Makes `request` the one that a head is, where it is of the kind that is taken here.
+fn take_plain(head: &Bytes, request: &mut Request<()>) -> Option<()> {
     if !strict::is_whole(head) {
         return None;
     }
@@ -414,12 +423,9 @@ fn plain(head: &Bytes, room: &mut HeaderMap) -> Option<Request<()>> {
     if parsed.version != Some(1) || !parsed.headers.iter().all(is_plain_header) {
         return None;
     }
-    let mut request = Request::new(());
     *request.method_mut() = Method::from_bytes(parsed.method?.as_bytes()).ok()?;
     *request.uri_mut() = Uri::from_maybe_shared(head.slice_ref(target.as_bytes())).ok()?;
-    head::take_headers(head, parsed.headers, room).ok()?;
-    *request.headers_mut() = std::mem::take(room);
-    Some(request)
+    head::take_headers(head, parsed.headers, request.headers_mut()).ok()
 }
 
 /// Whether a header says nothing about the connection but what holds anyway, and asks for nothing that the
