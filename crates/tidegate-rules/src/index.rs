@@ -99,10 +99,10 @@ impl Index {
         let mut finding = Finding { index: self, first: None, more: Postings::new() };
         view.look(&self.names, self.root.bits(), &mut finding);
         let Finding { first, more, .. } = finding;
-        // Nearly always one value leads to one rule, and there is no other way to it.
-        if let Some(Posting::One(candidate)) = first
+        // Nearly always there is one rule that may match, whether by a value or because it has no conditions.
+        if let Some(candidate) = self.root.only(first)
             && more.is_empty()
-            && !self.root.has_others(view)
+            && !view.has_folded()
             && candidate.holds(view, &self.tests)
         {
             return Found::One(candidate.rule);
@@ -119,7 +119,10 @@ impl Index {
         self.root.find_others(view, &self.tests, &mut found);
         found.sort_unstable();
         found.dedup();
-        Found::All(found)
+        match found[..] {
+            [rule] => Found::One(rule),
+            _ => Found::All(found),
+        }
     }
 
     /// The first condition of a rule that does not hold, to explain why it does not match.

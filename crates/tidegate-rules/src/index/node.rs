@@ -85,10 +85,14 @@ impl Node {
         first
     }
 
-    /// Whether there may be rules that no value as it stands finds.
+    /// The rule behind the only anchor that was found, or the only one without an anchor; `None` where there may
+    /// be others.
     #[inline]
-    pub(super) fn has_others(&self, view: &View<'_>) -> bool {
-        view.has_folded() || !self.unanchored.is_empty()
+    pub(super) fn only<'n>(&'n self, found: Option<&'n Posting>) -> Option<&'n Candidate> {
+        match (found, &self.unanchored[..]) {
+            (Some(Posting::One(candidate)), []) | (None, [candidate]) => Some(candidate),
+            _ => None,
+        }
     }
 
     /// Adds the rules that match; one may be added several times, in any order.
