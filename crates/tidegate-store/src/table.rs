@@ -166,7 +166,7 @@ impl Table {
         limit: &Limit,
         Fetched { key, probe }: Fetched,
         operation: Operation,
-        finish: impl Fn(Decision) -> R,
+        finish: impl FnOnce(Decision) -> R,
     ) -> R {
         debug_assert_eq!(probe, self.places.probe(key), "a key that another table has fetched");
         // So short that it stands in the caller's own loop, where the processor begins the next decision
@@ -202,7 +202,7 @@ impl Table {
         now: Timestamp,
         charge: &Charge<'_>,
         probe: Probe,
-        finish: impl Fn(Decision) -> R,
+        finish: impl FnOnce(Decision) -> R,
     ) -> R {
         match charge.limit {
             Limit::TokenBucket(limit) => self.decide_entry(limit, probe, now, charge, finish),
@@ -311,7 +311,7 @@ impl Table {
         probe: Probe,
         now: Timestamp,
         charge: &Charge<'_>,
-        finish: impl Fn(Decision) -> R,
+        finish: impl FnOnce(Decision) -> R,
     ) -> R {
         if let Some((word, entry)) = self.places.find_in_first(probe)
             && let Some((decision, new)) = self.try_entry(limit, entry, now, charge.operation)

@@ -86,7 +86,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         call: &Call<'_>,
         does: Does,
     ) -> Result<bool, CheckError> {
-        let RuleDecision { rules, at, plan, decisions, .. } = decision;
+        let RuleDecision { rules, at, plan, decisions, outcome, taken, .. } = decision;
         let (rules, now): (&CompiledRules, _) = (rules, *at);
         rules.resolve(&self.ask(rules, call, now), plan).map_err(CheckError::Resolve)?;
         let Some(table) = self.store.memory() else {
@@ -102,10 +102,13 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         let limit = rules.limit(planned.limit);
         self.carrier.carry(table, limit, planned, now);
         let Charge { limit: in_force, operation, .. } = charge_under(limit, planned, does);
-        let decided = table.decide_fetched(now, in_force, fetched, operation, |decided| decided);
-        decision.outcome = Outcome::of_one(limit, &decided);
-        decision.taken = u64::from(does.takes(decided.is_allowed()));
-        decisions.push(decided);
+        // Put where it stays at once: what is written in parts cannot be copied as a whole until all of it
+        // has reached the cache.
+        table.decide_fetched(now, in_force, fetched, operation, |decided| {
+            *outcome = Outcome::of_one(limit, &decided);
+            *taken = u64::from(does.takes(decided.is_allowed()));
+            decisions.push(decided);
+        });
         if !decision.outcome.is_allowed() && does == Does::Take {
             self.charge_refused_in(decision);
         }
