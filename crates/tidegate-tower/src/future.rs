@@ -32,7 +32,7 @@ pin_project! {
     #[project = StateProjection]
     enum State<F, D: Decide, O, E> {
         // The request is with the service behind.
-        Calling { #[pin] future: F, passage: Option<Passage<D>> },
+        Calling { #[pin] future: F, passage: Passage<D> },
         Refused { response: Option<Response<Bytes>> },
         // It waits for its decision or for its turn first.
         Later { future: Pin<Box<dyn Future<Output = Answer<O, E>> + Send>> },
@@ -43,7 +43,7 @@ impl<F, D: Decide, O, E, W> ResponseFuture<F, D, O, E, W> {
     #[inline]
     pub(crate) fn calling(future: F, passage: Passage<D>) -> Self {
         // Not by way of `of`: what is large is moved once.
-        Self { state: State::Calling { future, passage: Some(passage) }, enclosed_by: PhantomData }
+        Self { state: State::Calling { future, passage }, enclosed_by: PhantomData }
     }
 
     pub(crate) fn refused(response: Response<Bytes>) -> Self {
@@ -72,8 +72,6 @@ where
         match self.project().state.project() {
             StateProjection::Calling { future, passage } => {
                 let response = ready!(future.poll(cx))?;
-                // It is there until the first answer; futures are not polled after that.
-                let passage = passage.take().unwrap_or_else(Passage::undecided);
                 Poll::Ready(Ok(passage.respond::<B, W>(response)))
             }
             StateProjection::Refused { response } => {

@@ -226,7 +226,8 @@ impl Told {
     const HEADERS_MAX: usize = 5;
 
     /// Of a decision. What the set does not tell is not asked for.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is written where it stays, and not copied there")]
     pub(crate) fn of_decided(set: HeaderSet, decided: &impl Decided) -> Self {
         match set {
             HeaderSet::All | HeaderSet::Ietf => match decided.only_policy() {
@@ -266,7 +267,7 @@ impl Told {
     }
 
     /// Puts them into a map, in the place of any that are there.
-    pub(crate) fn put_into(self, headers: &mut HeaderMap) {
+    pub(crate) fn put_into(&mut self, headers: &mut HeaderMap) {
         if self.policies.is_some() || self.numbers.is_some() {
             // At once, while there is little to move; with a place for the length that servers add later.
             headers.reserve(if self.policies.is_some() && self.numbers.is_some() {
@@ -275,28 +276,30 @@ impl Told {
                 Self::HEADERS_MAX - 1
             });
         }
-        if let Some(value) = self.policies {
+        if let Some(value) = self.policies.take() {
             headers.insert(&RATELIMIT_POLICY, value);
         }
-        if let Some(value) = self.standing {
+        if let Some(value) = self.standing.take() {
             headers.insert(&RATELIMIT, value);
         }
-        if let Some(numbers) = self.numbers {
+        if let Some(numbers) = self.numbers.take() {
             put_numbers(numbers, headers);
         }
     }
 
     /// Adds them to those of a layer or a server further in, as [`HeaderSet::add`] says.
-    pub(crate) fn add_to(self, headers: &mut HeaderMap) {
+    pub(crate) fn add_to(&mut self, headers: &mut HeaderMap) {
         if !is_told(headers) {
             return self.put_into(headers);
         }
-        for (name, value) in [(&RATELIMIT_POLICY, self.policies), (&RATELIMIT, self.standing)] {
+        for (name, value) in
+            [(&RATELIMIT_POLICY, self.policies.take()), (&RATELIMIT, self.standing.take())]
+        {
             if let Some(value) = value {
                 headers.append(name, value);
             }
         }
-        let Some(numbers @ [_, remaining, _]) = self.numbers else { return };
+        let Some(numbers @ [_, remaining, _]) = self.numbers.take() else { return };
         let number = |value: &HeaderValue| -> Option<u64> { value.to_str().ok()?.parse().ok() };
         let theirs = headers.get(&X_REMAINING).and_then(number);
         let is_less = theirs.is_none_or(|theirs| remaining < theirs);

@@ -56,10 +56,14 @@ impl<D: Decide> Passage<D> {
         }
     }
 
-    /// The response, with headers that tell the client where it stands.
-    pub(crate) fn respond<B, W: Enclose<B>>(self, mut response: Response<B>) -> Response<W::Body> {
+    /// The response, with headers that tell the client where it stands. Nothing is left of the passage then; it is not
+    /// moved for that, because it is large.
+    pub(crate) fn respond<B, W: Enclose<B>>(
+        &mut self,
+        mut response: Response<B>,
+    ) -> Response<W::Body> {
         self.told.add_to(response.headers_mut());
-        let Some(mut kept) = self.kept else { return response.map(W::plain) };
+        let Some(mut kept) = self.kept.take() else { return response.map(W::plain) };
         if kept.responded(&response) {
             response.map(|body| W::held(body, kept))
         } else {

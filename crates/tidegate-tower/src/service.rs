@@ -157,7 +157,7 @@ impl<S, D: Decide, W> RateLimit<S, D, W> {
     async fn pass<A, B>(
         mut self,
         request: Request<A>,
-        passage: Passage<D>,
+        mut passage: Passage<D>,
     ) -> Result<Response<W::Body>, S::Error>
     where
         S: Service<Request<A>, Response = Response<B>>,
