@@ -83,39 +83,28 @@ fn middleware(
     cores: Cores,
     effort: Effort,
 ) -> Result<(Vec<Figure>, Vec<String>), Box<dyn Error>> {
-    let asked = [
-        // What is compared with all others comes first.
-        (Around::Tidegate, None),
-        (Around::Nothing, Some(0.93)),
-        (Around::TidegateFewHeaders, None),
-        (Around::Governor, None),
-        (Around::EmptyInside, None),
-        (Around::TidegateInside, None),
-        (Around::TidegateFewHeadersInside, None),
-        (Around::GovernorInside, None),
-    ];
-    let servers = asked.map(|(around, _)| served::start(around, around.name(), cores.server));
-    let servers = servers.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let entrants = asked
+    let start = |around: Around| served::start(around, around.name(), cores.server);
+    let servers = Around::ALL.map(start).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let entrants = Around::ALL
         .iter()
         .zip(&servers)
-        .map(|((around, least), server)| entrant(around.name(), server, &["http"], *least));
+        .map(|(around, server)| entrant(around.name(), server, &["http"], None));
     let driver = Driver { tidegate: tidegate.to_owned(), core: cores.load, keys: load::KEYS };
     let scenario = Scenario::closed("an axum app", 16, 1, entrants.collect());
     let tried = scenario.run(&driver, effort)?;
-    let mut figures = tried.throughput();
-    // Like with like: in the same place, with the same headers, where ours has one more.
-    for (ours, governor, target) in [
+    let mut figures = tried.rates();
+    // Beside tower_governor in the same place; with few headers ours has one more.
+    for (ours, other, target) in [
+        (Around::Tidegate, Around::Nothing, Some(Target::AtLeast(0.93))),
+        (Around::TidegateInside, Around::Nothing, None),
         (Around::TidegateFewHeaders, Around::Governor, Some(Target::AtLeast(1.0))),
         (Around::TidegateFewHeadersInside, Around::GovernorInside, None),
+        (Around::Tidegate, Around::Governor, None),
+        (Around::TidegateInside, Around::GovernorInside, None),
+        (Around::Governor, Around::Nothing, None),
     ] {
-        figures.push(Figure {
-            figure: format!("an axum app: {}, to {}", ours.name(), governor.name()),
-            value: tried.best_rate_of(ours.name()) / tried.best_rate_of(governor.name()),
-            unit: "times the requests",
-            peer: governor.peer(),
-            target,
-        });
+        let name = format!("{}, to {}", ours.name(), other.name());
+        figures.extend(tried.ratio(&name, (ours.name(), other.name()), target));
     }
     Ok((figures, tried.idle_servers()))
 }

@@ -11,27 +11,15 @@ use std::process::{self, Command, Stdio};
 /// For work that waits for no other process, since that would not get to run. Threads of ours that want
 /// the same core take turns.
 pub(crate) fn before_all_others() -> Option<String> {
-    if raise(process::id()) {
+    let pid = process::id().to_string();
+    let mut chrt = Command::new("chrt");
+    chrt.args(["--rr", "--pid", "1", &pid]).stdout(Stdio::null()).stderr(Stdio::null());
+    if chrt.status().is_ok_and(|status| status.success()) {
         eprintln!("runs with real-time priority (chrt), before everything else on this machine");
         return None;
     }
     eprintln!("runs among others: real-time priority (chrt) was refused or is not there");
     busy()
-}
-
-/// Puts a process before all others, with the threads that it has. Whether that was allowed.
-pub(crate) fn raise(process: u32) -> bool {
-    let mut chrt = Command::new("chrt");
-    chrt.args(["--all-tasks", "--rr", "--pid", "1", &process.to_string()]);
-    chrt.stdout(Stdio::null()).stderr(Stdio::null());
-    chrt.status().is_ok_and(|status| status.success())
-}
-
-/// A program that is before all others from its start, where [`raise`] was allowed.
-pub(crate) fn raised(program: &Command) -> Command {
-    let mut command = Command::new("chrt");
-    command.args(["--rr", "1"]).arg(program.get_program()).args(program.get_args());
-    command
 }
 
 /// What the reader of the figures has to know where the machine is busy: two threads that share a processor

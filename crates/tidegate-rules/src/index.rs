@@ -103,9 +103,9 @@ impl Index {
         if let Some(candidate) = self.root.only(first)
             && more.is_empty()
             && !view.has_folded()
-            && candidate.holds(view, &self.tests)
         {
-            return Found::One(candidate.rule);
+            let holds = candidate.holds(view, &self.tests);
+            return if holds { Found::One(candidate.rule) } else { Found::All(Numbers::new()) };
         }
         self.find_all(view, first, &more)
     }

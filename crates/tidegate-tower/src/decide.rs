@@ -77,14 +77,15 @@ pub trait Decided: Send + 'static {
     /// What the client is told.
     fn standing(&self) -> Standing<'_>;
 
-    /// The same where policies are not told, so that they may be left out.
+    /// The same of a call that passes, where policies are not told, so that they may be left out.
     #[inline]
     fn standing_without_policies(&self) -> Standing<'_> {
         self.standing()
     }
 
     /// The policy of a call that passes under one limit and no other, as most do: all that its
-    /// [standing](Self::standing) says is in it. `None` has the standing asked for.
+    /// [standing](Self::standing) says is in it, the numbers of the binding limit too. `None` has the standing asked
+    /// for; so it has to be for a call that is denied, and where the standing has no such numbers.
     #[inline]
     fn only_policy(&self) -> Option<Policy<'_>> {
         None

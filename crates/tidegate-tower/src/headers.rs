@@ -231,8 +231,8 @@ impl Told {
     pub(crate) fn of_decided(set: HeaderSet, decided: &impl Decided) -> Self {
         match set {
             HeaderSet::All | HeaderSet::Ietf => match decided.only_policy() {
-                Some(policy) => Self::of_only(set, &policy),
-                None => Self::of(set, &decided.standing()),
+                Some(policy) if !policy.is_violated() => Self::of_only(set, &policy),
+                _ => Self::of(set, &decided.standing()),
             },
             HeaderSet::XRateLimit => Self::of(set, &decided.standing_without_policies()),
             HeaderSet::None => Self::default(),

@@ -215,9 +215,16 @@ rules:
   - { name: soft, match: { kind: soft }, limit: 10/minute, soft: 50% }
   - { name: shadow, match: { kind: shadow }, limit: 3/minute, mode: shadow }
   - { name: two, match: { kind: two }, limits: [ 5/minute, 100/hour ] }
+  - { name: classes, match: { kind: classes }, limit: 20/minute, priority: { by: class, reserve: { critical: 20% } } }
+  - { name: tried, match: { kind: tried }, limit: 20/minute, candidate: 5/minute }
+  - { name: elastic, match: { kind: elastic }, limit: 10/minute, elastic: { up_to: 150%, while_pressure_below: 0.5 } }
+  - { name: failed, match: { kind: failed }, limit: 10/minute, count: on-response, statuses: [401] }
+  - { name: tiers, match: { kind: tiers }, limit: 10/minute, tiers: { by: kind, limits: { tiers: 50/minute } } }
 "#;
-    const KINDS: [&str; 10] =
-        ["bucket", "leaky", "fixed", "log", "places", "odd", "soft", "shadow", "two", "none"];
+    const KINDS: [&str; 15] = [
+        "bucket", "leaky", "fixed", "log", "places", "odd", "soft", "shadow", "two", "classes",
+        "tried", "elastic", "failed", "tiers", "none",
+    ];
 
     fn rules() -> RuleSet {
         let parsed = RuleSet::parse(&[Source::new("rules.yaml", RULES)], &ParseOptions::default());
@@ -227,7 +234,7 @@ rules:
     proptest! {
         #[test]
         fn what_one_limit_tells_is_what_its_standing_tells(
-            calls in proptest::collection::vec((0..KINDS.len(), 1u64..4, 0u64..3_000), 1..200),
+            calls in proptest::collection::vec((0..KINDS.len(), 0u64..4, 0u64..3_000), 1..200),
         ) {
             let clock = ManualClock::new();
             clock.advance(Duration::from_secs(1_700_000_000));

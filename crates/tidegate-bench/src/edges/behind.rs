@@ -3,7 +3,7 @@
 //! gateway's place, with the gateway's own bytes, it shows what reading and writing cost whoever answers.
 
 use std::error::Error;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -49,8 +49,14 @@ pub(crate) fn serve(port: &str) -> Result<(), Box<dyn Error>> {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
             let given = Arc::clone(&given);
-            // A connection that breaks was the other end's to keep.
-            tokio::spawn(async move { _ = answer(stream, &given).await });
+            tokio::spawn(async move {
+                // A connection that breaks was the other end's to keep.
+                if let Err(error) = answer(stream, &given).await
+                    && error.kind() == ErrorKind::OutOfMemory
+                {
+                    eprintln!("a request is longer than {HEADS_BYTES_MAX} bytes");
+                }
+            });
         }
     })
 }
@@ -61,7 +67,8 @@ async fn answer(mut stream: TcpStream, given: &[u8]) -> std::io::Result<()> {
     loop {
         let read = stream.read(&mut buffer[length..]).await?;
         if read == 0 {
-            return Ok(());
+            // Either the other end has closed, or it sends more than anybody measures here.
+            return if length < buffer.len() { Ok(()) } else { Err(ErrorKind::OutOfMemory.into()) };
         }
         length += read;
         let requests = &buffer[..length];

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::server::{Server, pinned};
-use crate::priority;
 
 /// What puts load on servers.
 pub(crate) struct Driver {
@@ -36,8 +35,6 @@ pub(crate) struct Pressure {
     pub(crate) seconds: f64,
     /// Whether the load shares its core with somebody, who would not run while it never sleeps.
     pub(crate) is_sharing: bool,
-    /// Whether the load runs before all other programs, as the servers do.
-    pub(crate) is_first: bool,
 }
 
 /// What came of it.
@@ -95,10 +92,6 @@ impl Driver {
         command.arg("bench").args(words).args(["--json", "--keys", self.keys]);
         if !pressure.is_sharing {
             command.arg("--awake");
-        }
-        // Who shares its core would get no turn.
-        if pressure.is_first && !pressure.is_sharing {
-            command = priority::raised(&command);
         }
         command.args(["--connections", &pressure.connections.to_string()]);
         command.args(["--pipeline", &pressure.pipeline.to_string()]);

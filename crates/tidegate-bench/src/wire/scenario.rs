@@ -6,7 +6,6 @@ use std::error::Error;
 use super::Effort;
 use super::load::{Asks, Driver, Pressure, Sample};
 use super::server::processor_seconds;
-use crate::priority;
 use crate::targets::{Figure, Target};
 
 /// One workload and the servers that are compared on it, ours first.
@@ -17,7 +16,6 @@ pub(crate) struct Scenario {
     /// Of an open loop.
     rate: Option<f64>,
     is_sharing: bool,
-    is_first: bool,
     entrants: Vec<Entrant>,
 }
 
@@ -31,34 +29,26 @@ pub(crate) struct Entrant {
 }
 
 impl Scenario {
-    /// As fast as answers come. Servers and load run before all other programs, where that is allowed.
+    /// As fast as answers come.
     pub(crate) fn closed(
         name: &str,
         connections: u32,
         pipeline: u32,
         entrants: Vec<Entrant>,
     ) -> Self {
-        let (name, rate) = (name.to_owned(), None);
-        let (is_sharing, is_first) = (false, true);
-        Self { name, connections, pipeline, rate, is_sharing, is_first, entrants }
+        let (name, rate, is_sharing) = (name.to_owned(), None, false);
+        Self { name, connections, pipeline, rate, is_sharing, entrants }
     }
 
     /// At fixed times.
     pub(crate) fn open(name: String, rate: f64, entrants: Vec<Entrant>) -> Self {
-        let (connections, pipeline, rate) = (16, 1, Some(rate));
-        let (is_sharing, is_first) = (false, false);
-        Self { name, connections, pipeline, rate, is_sharing, is_first, entrants }
+        let (connections, pipeline) = (16, 1);
+        Self { name, connections, pipeline, rate: Some(rate), is_sharing: false, entrants }
     }
 
     /// Has the load sleep where it waits: something that the servers need runs on its core.
     pub(crate) fn sharing_the_core_of_load(mut self) -> Self {
         self.is_sharing = true;
-        self
-    }
-
-    /// Has everybody run as other programs do: something that the servers wait for runs on their core.
-    pub(crate) fn among_others(mut self) -> Self {
-        self.is_first = false;
         self
     }
 
@@ -72,7 +62,6 @@ impl Scenario {
             rate: self.rate,
             seconds: effort.seconds,
             is_sharing: self.is_sharing,
-            is_first: self.are_first(),
         };
         let mut results: Vec<Samples> = self.entrants.iter().map(Samples::new).collect();
         let mut expected = vec![RATE_FIRST; self.entrants.len()];
@@ -97,16 +86,6 @@ impl Scenario {
             }
         }
         Ok(Tried { name: self.name, results })
-    }
-
-    /// Puts the servers before all other programs, where they are to be; whether that was allowed.
-    fn are_first(&self) -> bool {
-        let is_allowed =
-            self.is_first && self.entrants.iter().all(|entrant| priority::raise(entrant.process));
-        if self.is_first && !is_allowed {
-            eprintln!("  runs among others: real-time priority (chrt) was refused or is not there");
-        }
-        is_allowed
     }
 }
 
@@ -173,14 +152,25 @@ impl Tried {
     pub(crate) fn throughput(&self) -> Vec<Figure> {
         let mut figures =
             self.compared("requests per second", "times the requests", Samples::rates);
-        figures.extend(self.results.iter().map(|samples| Figure {
+        figures.extend(self.processor_times());
+        figures
+    }
+
+    /// The same without comparisons.
+    pub(crate) fn rates(&self) -> Vec<Figure> {
+        let mut figures = self.listed("requests per second", Samples::rates);
+        figures.extend(self.processor_times());
+        figures
+    }
+
+    fn processor_times(&self) -> impl Iterator<Item = Figure> {
+        self.results.iter().map(|samples| Figure {
             figure: format!("{}: {}, processor time", self.name, samples.name),
             value: samples.busy_seconds / samples.requests * 1e6,
             unit: "us per request",
             peer: peer(samples),
             target: None,
-        }));
-        figures
+        })
     }
 
     /// The 99.9th percentile, and ours over each other's.
@@ -206,20 +196,30 @@ impl Tried {
         figures.collect()
     }
 
-    fn compared(
+    /// The best and the median of each.
+    fn listed(
         &self,
         unit: &'static str,
-        ratio_unit: &'static str,
         best_and_median: impl Fn(&Samples) -> [f64; 2],
     ) -> Vec<Figure> {
         let mut figures = Vec::new();
-        let ours = best_and_median(&self.results[OURS]);
         for samples in &self.results {
             for (which, value) in ["best", "median"].into_iter().zip(best_and_median(samples)) {
                 let figure = format!("{}: {}, {which}", self.name, samples.name);
                 figures.push(Figure { figure, value, unit, peer: peer(samples), target: None });
             }
         }
+        figures
+    }
+
+    fn compared(
+        &self,
+        unit: &'static str,
+        ratio_unit: &'static str,
+        best_and_median: impl Fn(&Samples) -> [f64; 2],
+    ) -> Vec<Figure> {
+        let mut figures = self.listed(unit, &best_and_median);
+        let ours = best_and_median(&self.results[OURS]);
         let denies = self.results[OURS].denies;
         let is_like = |samples: &&Samples| peer(samples).is_some() && samples.denies == denies;
         for samples in self.results.iter().filter(is_like) {

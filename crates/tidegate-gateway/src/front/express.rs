@@ -125,10 +125,12 @@ struct Asked {
 }
 
 impl Asked {
-    /// Lets go of the bytes that the request is made of: they are read into again.
+    /// Lets go of the bytes that the request is made of: they are read into again. Nothing of it is seen with the next.
     fn clear(&mut self) {
+        *self.request.method_mut() = Method::default();
         *self.request.uri_mut() = Uri::default();
         self.request.headers_mut().clear();
+        self.request.extensions_mut().clear();
     }
 }
 

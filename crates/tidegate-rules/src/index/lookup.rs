@@ -223,9 +223,15 @@ impl<P: Copy> Trees<P> {
 /// A value as a path whose segments are not empty. Hardly any rule compares other attributes with paths.
 #[cold]
 fn in_segments(value: &[u8]) -> Vec<u8> {
-    let segments = value.split(|&byte| byte == b'/').filter(|segment| !segment.is_empty());
-    let path: Vec<u8> = segments.flat_map(|segment| [b"/", segment].concat()).collect();
-    if path.is_empty() { b"/".to_vec() } else { path }
+    let mut path = Vec::with_capacity(value.len() + 1);
+    for segment in value.split(|&byte| byte == b'/').filter(|segment| !segment.is_empty()) {
+        path.push(b'/');
+        path.extend_from_slice(segment);
+    }
+    if path.is_empty() {
+        path.push(b'/');
+    }
+    path
 }
 
 fn reversed(text: &[u8]) -> Text {

@@ -32,7 +32,7 @@ pub(super) enum Posting {
 }
 
 /// What several anchors have behind them.
-pub(super) type Postings<'n> = SmallVec<[&'n Posting; 4]>;
+pub(super) type Postings<'n> = SmallVec<[&'n Posting; 16]>;
 
 /// A rule that may match.
 #[derive(Clone, Copy, Debug)]
