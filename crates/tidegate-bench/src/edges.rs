@@ -8,7 +8,7 @@
 //! | [`heap`] | allocations of a request, in this process |
 //! | [`batches`] | decisions of a thousand callers that share a client |
 //! | [`gateway`] | the gateway beside nginx, and what a denial costs |
-//! | [`behind`] | the server behind both of these |
+//! | [`behind`] | the server behind both of these; and, in their place, one that only answers |
 //! | [`places`] | the wait that each place for the limiter adds |
 //!
 //! Whatever else is an edge adds its figures in [`figures`].

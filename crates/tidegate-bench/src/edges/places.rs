@@ -20,7 +20,7 @@ const RATE: f64 = 1_000.0;
 const LIMIT: &str = "1000000000/day per ip";
 
 const APP: &str = "the app alone";
-const LAYER: &str = "tidegate layer in the app";
+const LAYER: &str = "tidegate layer around the app";
 const GATEWAY: &str = "tidegate gateway before the app";
 const NGINX: &str = "nginx before the app";
 const ASKING: &str = "nginx before the app, asking tidegate";

@@ -117,7 +117,7 @@ impl<C: Clock> RuleLimiter<C, Place> {
         let charge = charge(&decision.rules, planned, Does::Take);
         let Some(settled) = shared.spend_one(decision.at, &charge, terms) else { return false };
         let limit = decision.rules.limit(planned.limit);
-        decision.outcome = Outcome::of_one(limit, &settled.decision);
+        decision.outcome = Outcome::of_one(limit, settled.decision.verdict);
         decision.decisions.push(settled.decision);
         decision.by.push(DecidedBy::of(&settled));
         decision.taken = 1;

@@ -5,7 +5,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use tidegate_core::{self as core, Operation, Terms, Timestamp};
+use tidegate_core::{self as core, Operation, Terms, Timestamp, Verdict};
 use tidegate_rules::compile::{CompiledLimit, CompiledRules, Role, RuleId};
 use tidegate_rules::resolve::{Plan, Planned};
 use tidegate_store::{Charge, Request, Settled, Source, Table};
@@ -104,11 +104,13 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         let Charge { limit: in_force, operation, .. } = charge_under(limit, planned, does);
         // Put where it stays at once: what is written in parts cannot be copied as a whole until all of it
         // has reached the cache.
-        table.decide_fetched(now, in_force, fetched, operation, |decided| {
-            *outcome = Outcome::of_one(limit, &decided);
-            *taken = u64::from(does.takes(decided.is_allowed()));
+        let verdict = table.decide_fetched(now, in_force, fetched, operation, |decided| {
             decisions.push(decided);
+            decided.verdict
         });
+        let allowed = matches!(verdict, Verdict::Allow { .. });
+        *outcome = Outcome::of_one(limit, verdict);
+        *taken = u64::from(does.takes(allowed));
         if !decision.outcome.is_allowed() && does == Does::Take {
             self.charge_refused_in(decision);
         }

@@ -334,12 +334,15 @@ impl Outcome {
 
     /// Of the only limit that applies, which is the common case.
     #[inline]
-    pub(super) fn of_one(limit: &CompiledLimit, decision: &core::Decision) -> Self {
-        let allowed = decision.is_allowed();
+    pub(super) fn of_one(limit: &CompiledLimit, verdict: Verdict) -> Self {
+        let (allowed, delay) = match verdict {
+            Verdict::Allow { delay } => (true, delay),
+            Verdict::Deny { .. } | Verdict::NeverFits => (false, Span::ZERO),
+        };
         if !limit.is_enforced() {
             return Self { shadow_denied: !allowed, ..Self::ALLOWED };
         }
-        Self { allowed, binding: Some(0), delay: decision.delay(), ..Self::ALLOWED }
+        Self { allowed, binding: Some(0), delay, ..Self::ALLOWED }
     }
 
     pub(super) fn of(decision: &RuleDecision) -> Self {
