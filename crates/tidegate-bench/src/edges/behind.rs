@@ -52,7 +52,7 @@ pub(crate) fn serve(port: &str) -> Result<(), Box<dyn Error>> {
             tokio::spawn(async move {
                 // A connection that breaks was the other end's to keep.
                 if let Err(error) = answer(stream, &given).await
-                    && error.kind() == ErrorKind::OutOfMemory
+                    && error.kind() == ErrorKind::InvalidData
                 {
                     eprintln!("a request is longer than {HEADS_BYTES_MAX} bytes");
                 }
@@ -68,7 +68,7 @@ async fn answer(mut stream: TcpStream, given: &[u8]) -> std::io::Result<()> {
         let read = stream.read(&mut buffer[length..]).await?;
         if read == 0 {
             // Either the other end has closed, or it sends more than anybody measures here.
-            return if length < buffer.len() { Ok(()) } else { Err(ErrorKind::OutOfMemory.into()) };
+            return if length < buffer.len() { Ok(()) } else { Err(ErrorKind::InvalidData.into()) };
         }
         length += read;
         let requests = &buffer[..length];
