@@ -318,3 +318,79 @@ fn put_numbers([limit, remaining, reset]: [u64; 3], headers: &mut HeaderMap) {
         headers.insert(&X_RESET, values.number(reset));
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate::rules::Reason;
+
+    use super::*;
+
+    /// A decision of somebody else's, under one policy.
+    struct Own {
+        policy: Policy<'static>,
+        retry_after: Option<Duration>,
+        tells_policy: bool,
+    }
+
+    impl Decided for Own {
+        fn is_allowed(&self) -> bool {
+            self.retry_after.is_none()
+        }
+
+        fn delay(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn standing(&self) -> Standing<'_> {
+            let standing = match self.retry_after {
+                None => Standing::allowed(),
+                wait => Standing::denied(Reason::OverLimit, wait),
+            };
+            let reset_after = self.retry_after.unwrap_or(Duration::from_secs(6));
+            standing.with(self.policy).bound_by(10, self.policy.remaining(), reset_after)
+        }
+
+        fn only_policy(&self) -> Option<Policy<'_>> {
+            self.tells_policy.then_some(self.policy)
+        }
+
+        fn turned_away(&self, retry_after: Duration) -> Standing<'_> {
+            Standing::denied(Reason::OverLimit, Some(retry_after))
+        }
+
+        fn holds_places(&self) -> bool {
+            false
+        }
+
+        fn counts_responses(&self) -> bool {
+            false
+        }
+    }
+
+    fn told(own: &Own, set: HeaderSet) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        Told::of_decided(set, own).add_to(&mut headers);
+        headers
+    }
+
+    #[test]
+    fn who_tells_its_only_policy_tells_what_its_standing_does() {
+        let policy = Policy::new("own", 10, 9).per(Duration::from_mins(1));
+        let passes = (policy.resets_after(Duration::from_secs(6)), None);
+        let wait = Some(Duration::from_secs(30));
+        // Against what `only_policy` asks for; the standing counts all the same.
+        let is_denied = (policy.violated(None), wait);
+        for (policy, retry_after) in [passes, is_denied] {
+            for set in [HeaderSet::All, HeaderSet::Ietf, HeaderSet::XRateLimit, HeaderSet::None] {
+                let [short, long] = [true, false]
+                    .map(|tells_policy| told(&Own { policy, retry_after, tells_policy }, set));
+                assert_eq!(short, long, "{set}");
+            }
+        }
+        let own = Own { policy: passes.0, retry_after: None, tells_policy: true };
+        assert_eq!(told(&own, HeaderSet::All)["ratelimit"], "\"own\";r=9;t=6");
+        assert_eq!(told(&own, HeaderSet::All)["x-ratelimit-remaining"], "9");
+    }
+}
