@@ -56,6 +56,7 @@ pub struct CompiledRules {
 pub(crate) struct CompiledDomain {
     name: Box<str>,
     pub(crate) id: DomainId,
+    pub(crate) straight: Option<Straight>,
     /// The first of its rules among all rules; those that look at attributes in any order come
     /// first, then those of descriptors.
     pub(crate) first: u32,
@@ -99,6 +100,16 @@ pub(crate) struct CompiledRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ordinary {
     pub(crate) by: AttributeId,
+    pub(crate) limit: LimitId,
+}
+
+/// The only rule of a domain, where it is [ordinary](Ordinary) and every request meets it: what follows from one that
+/// has the attribute that it counts by is known before the others are looked at.
+#[derive(Debug)]
+pub(crate) struct Straight {
+    /// An attribute whose values are counted as they come.
+    pub(crate) by: Box<str>,
+    pub(crate) rule: RuleId,
     pub(crate) limit: LimitId,
 }
 
@@ -284,6 +295,7 @@ impl CompiledRules {
     #[cfg(test)]
     pub(crate) fn forget_ordinary(&mut self) {
         self.rules.iter_mut().for_each(|rule| rule.ordinary = None);
+        self.domains.iter_mut().for_each(|domain| domain.straight = None);
     }
 
     #[inline]
@@ -366,7 +378,15 @@ impl Compiler<'_> {
         });
         let (index, end) = (builder.build(&domain.rules), self.next());
         let name = domain.name.as_str().into();
-        CompiledDomain { name, id, first, index, descriptors, first_descriptor, end }
+        let straight = self.straight(domain, first);
+        CompiledDomain { name, id, straight, first, index, descriptors, first_descriptor, end }
+    }
+
+    fn straight(&self, domain: &Domain, first: u32) -> Option<Straight> {
+        let ([rule], []) = (&domain.rules[..], &domain.descriptors[..]) else { return None };
+        let Ordinary { by, limit } = self.rules[first as usize].ordinary?;
+        let name = rule.per.first().filter(|_| rule.conditions.is_empty() && !by.is_rewritten())?;
+        Some(Straight { by: name.as_str().into(), rule: RuleId(first), limit })
     }
 
     fn next(&self) -> u32 {

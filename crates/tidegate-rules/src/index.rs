@@ -98,16 +98,17 @@ impl Index {
     pub(crate) fn find(&self, view: &mut View<'_>) -> Found {
         let mut finding = Finding { index: self, first: None, more: Postings::new() };
         view.look(&self.names, self.root.bits(), &mut finding);
-        let Finding { first, more, .. } = finding;
+        // Not moved out of it: what has room for many is large.
+        let Finding { first, more, .. } = &finding;
         // Nearly always there is one rule that may match, whether by a value or because it has no conditions.
-        if let Some(candidate) = self.root.only(first)
+        if let Some(candidate) = self.root.only(*first)
             && more.is_empty()
             && !view.has_folded()
         {
             let holds = candidate.holds(view, &self.tests);
             return if holds { Found::One(candidate.rule) } else { Found::All(Numbers::new()) };
         }
-        self.find_all(view, first, &more)
+        self.find_all(view, *first, more)
     }
 
     #[inline(never)]

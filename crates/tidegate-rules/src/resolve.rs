@@ -7,11 +7,11 @@ use tidegate_core::{Key, Timestamp};
 use crate::attribute::Attribute;
 use crate::compile::{
     CompiledCost, CompiledDomain, CompiledRule, CompiledRules, DomainId, LimitId, Ordinary, Range,
-    RuleId,
+    RuleId, Straight,
 };
 use crate::explain::QuotaOf;
 use crate::identity::Subject;
-use crate::index::{ATTRIBUTES_MAX, Found, View};
+use crate::index::{ATTRIBUTES_MAX, Found, View, is_same};
 use crate::rule::{Missing, Mode, Pressure};
 
 /// What is asked.
@@ -101,6 +101,11 @@ impl CompiledRules {
         if ask.attributes.len() > ATTRIBUTES_MAX {
             return Err(ResolveError::TooManyAttributes { max: ATTRIBUTES_MAX });
         }
+        if let Some(straight) = &domain.straight
+            && self.apply_straight(ask, straight, plan)
+        {
+            return Ok(());
+        }
         let mut view = View::new(ask.attributes);
         let found = domain.index.find(&mut view);
         if let Found::One(number) = found
@@ -112,6 +117,16 @@ impl CompiledRules {
         self.apply_all(ask, domain, (&view, found.all()), plan)
     }
 
+    /// Adds the charge of the only rule that there is, where the request has the attribute that it counts by. Says
+    /// whether that is so; it is what [`apply_ordinary`](Self::apply_ordinary) would add.
+    #[inline(never)]
+    fn apply_straight(&self, ask: &Ask<'_>, straight: &Straight, plan: &mut Plan) -> bool {
+        let is_it = |one: &&Attribute<'_>| is_same(one.name.as_bytes(), straight.by.as_bytes());
+        let Some(Attribute { value, .. }) = ask.attributes.iter().find(is_it) else { return false };
+        self.push_only(ask, straight.rule, straight.limit, value, plan);
+        true
+    }
+
     /// Adds the charge of the only rule that matches, where it is as ordinary as most are and the request
     /// has the attribute that it counts by. Says whether that is so; it is what
     /// [`apply_all`](Self::apply_all) would add.
@@ -119,10 +134,23 @@ impl CompiledRules {
     fn apply_ordinary(&self, ask: &Ask<'_>, id: RuleId, view: &View<'_>, plan: &mut Plan) -> bool {
         let Some(Ordinary { by, limit }) = self.compiled_rule(id).ordinary else { return false };
         let Some(value) = view.value(by) else { return false };
-        plan.matched.push(id);
-        let key = self.hasher.bytes(value).key(self.limit(limit).salt());
-        plan.charges.push(Planned { limit, relaxed: false, key, cost: ask.cost });
+        self.push_only(ask, id, limit, value, plan);
         true
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "every request comes by one of two callers")]
+    fn push_only(
+        &self,
+        ask: &Ask<'_>,
+        rule: RuleId,
+        limit: LimitId,
+        counted: &[u8],
+        plan: &mut Plan,
+    ) {
+        plan.matched.push(rule);
+        let key = self.hasher.bytes(counted).key(self.limit(limit).salt());
+        plan.charges.push(Planned { limit, relaxed: false, key, cost: ask.cost });
     }
 
     /// Adds what follows from all rules that match, whatever they say.

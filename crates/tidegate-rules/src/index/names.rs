@@ -40,6 +40,11 @@ impl AttributeId {
         self.0 < Self::FIRST.0
     }
 
+    /// Whether its values are brought into a normal form.
+    pub(crate) fn is_rewritten(self) -> bool {
+        self.is_path() || self == Self::HOST
+    }
+
     /// Whether its values are paths in normal form.
     pub(super) fn is_path(self) -> bool {
         matches!(self, Self::PATH | Self::FOLDED_PATH)

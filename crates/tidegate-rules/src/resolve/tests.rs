@@ -54,7 +54,7 @@ const MATCHES: [&str; 5] = [
     "match: { path: /a }, ",
     "match: { path: '/{x}' }, ",
 ];
-const PERS: [&str; 5] = ["user", "user", "plan", "path", "user, plan"];
+const PERS: [&str; 6] = ["user", "user", "plan", "path", "host", "user, plan"];
 
 fn rules() -> impl Strategy<Value = String> {
     let rule = (0..MATCHES.len(), 0..PERS.len(), 0..PARTS.len(), any::<bool>());
@@ -77,7 +77,7 @@ fn rules() -> impl Strategy<Value = String> {
 }
 
 fn requests() -> impl Strategy<Value = Vec<(&'static str, String)>> {
-    let names = prop::sample::select(vec!["user", "plan", "path", "other"]);
+    let names = prop::sample::select(vec!["user", "plan", "path", "host", "other"]);
     prop::collection::vec((names, "a|b|/a|//A/|/b/c"), 0..5)
 }
 
@@ -130,6 +130,19 @@ fn rules_read_what_they_name_in_any_place() {
     let descriptors =
         "descriptors: [ { key: a, rate_limit: { unit: second, requests_per_unit: 9 } } ]";
     assert_eq!(reads(descriptors), Reads::ALL);
+}
+
+#[test]
+fn one_rule_for_everybody_is_met_straight() {
+    let is_straight = |rules: &str| {
+        let rules = compiled(&format!("{{ domain: api, rules: [ {rules} ] }}"));
+        rules.domain("api").is_some_and(|domain| domain.straight.is_some())
+    };
+    assert!(is_straight("{ name: a, per: [ip], limit: 10/minute }"));
+    assert!(!is_straight("{ name: a, per: [host], limit: 10/minute }"));
+    assert!(!is_straight("{ name: a, match: { plan: a }, per: [ip], limit: 10/minute }"));
+    let two = "{ name: a, per: [ip], limit: 10/minute }, { name: b, per: [ip], limit: 99/hour }";
+    assert!(!is_straight(two));
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub(super) struct Back {
 
 impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     /// Works out which limits apply to a call, and decides it where nothing has to be put together or
-    /// waited for: under one limit, in memory. Says whether it is decided.
+    /// waited for: under one limit in memory, or under none. Says whether it is decided.
     #[inline]
     pub(super) fn start(
         &self,
@@ -93,9 +93,13 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
             decision.group = self.sharing.group_of(call.attributes);
             return Ok(false);
         };
-        let ([planned], None, None) = (&plan.charges[..], plan.denied_by, plan.shadow_denied_by)
-        else {
-            return Ok(false);
+        let planned = match (&plan.charges[..], plan.denied_by, plan.shadow_denied_by) {
+            ([planned], None, None) => planned,
+            ([], None, None) => {
+                *outcome = Outcome::ALLOWED;
+                return Ok(true);
+            }
+            _ => return Ok(false),
         };
         // The line is on its way meanwhile.
         let fetched = table.prefetch(planned.key);

@@ -329,7 +329,7 @@ impl Outcome {
     const PENDING: Self = Self { allowed: false, ..Self::ALLOWED };
 
     /// Of no limits at all.
-    const ALLOWED: Self =
+    pub(super) const ALLOWED: Self =
         Self { allowed: true, soft: false, shadow_denied: false, binding: None, delay: Span::ZERO };
 
     /// Of the only limit that applies, which is the common case.
