@@ -51,9 +51,43 @@ impl Node {
     }
 
     /// Brings a value into its normal form and looks it up: what is behind the first anchor that it finds, with the
-    /// others in `more`. Apart, so that there is little code around other values.
-    #[inline(never)]
+    /// others in `more`.
+    #[inline]
     pub(super) fn find_special<'n, 'a>(
+        &'n self,
+        view: &mut View<'a>,
+        id: AttributeId,
+        value: &'a [u8],
+        wants: (bool, bool),
+        more: &mut Postings<'n>,
+    ) -> Option<&'n Posting> {
+        if id == AttributeId::PATH {
+            self.find_path(view, value, wants.0, more)
+        } else {
+            self.find_host_or_address(view, id, value, wants, more)
+        }
+    }
+
+    /// Apart, so that there is little code around other values.
+    #[inline(never)]
+    fn find_path<'n, 'a>(
+        &'n self,
+        view: &mut View<'a>,
+        value: &'a [u8],
+        wants_folded: bool,
+        more: &mut Postings<'n>,
+    ) -> Option<&'n Posting> {
+        let id = AttributeId::PATH;
+        let is_as_it_came = view.add_special(id, value, wants_folded, false);
+        let value = if is_as_it_came { value } else { view.special(id, value) };
+        let mut first = None;
+        let put = |posting| put_after(&mut first, posting, more);
+        self.lookup.each(view, id, value, put);
+        first
+    }
+
+    #[inline(never)]
+    fn find_host_or_address<'n, 'a>(
         &'n self,
         view: &mut View<'a>,
         id: AttributeId,

@@ -59,12 +59,22 @@ impl Node {
 /// end: all ways have to be gone.
 struct Several;
 
-/// What comes next in a tail, as a byte. After a literal come its length, in two bytes, and its text.
-mod next {
+/// What a path is asked for after a text, as a byte. A tail is made of steps: this byte, the length of the text in two
+/// bytes, and the text, which is all literals up to the next place with the slashes between and after them. So nearly
+/// every tail is one step, and one comparison.
+mod then {
+    /// That it ends.
     pub(super) const END: u8 = 0;
-    pub(super) const LITERAL: u8 = 1;
-    pub(super) const ONE: u8 = 2;
-    pub(super) const REST: u8 = 3;
+    /// That it ends or has a slash there.
+    pub(super) const END_OR_SLASH: u8 = 1;
+    /// One segment, and that it ends.
+    pub(super) const ONE_AND_END: u8 = 2;
+    /// One segment at least.
+    pub(super) const ONE_AND_REST: u8 = 3;
+    /// One segment, a slash and the next step.
+    pub(super) const ONE_AND_MORE: u8 = 4;
+    /// Nothing.
+    pub(super) const REST: u8 = 5;
 }
 
 impl<P: Copy> Trie<P> {
@@ -167,23 +177,25 @@ impl<P: Copy> Trie<P> {
     fn goes_on(&self, tail: u32, path: &[u8], from: usize) -> bool {
         let mut tail = &self.tails[tail as usize..];
         let mut from = from;
-        loop {
-            let segment = match tail {
-                [next::LITERAL, low, high, after @ ..] => {
-                    let (text, after) = after.split_at(u16::from_le_bytes([*low, *high]).into());
-                    tail = after;
-                    literal_segment(path, from, text)
-                }
-                [next::ONE, after @ ..] => {
-                    tail = after;
-                    next_segment(path, from)
-                }
-                [next::REST, ..] => return true,
-                _ => return from >= path.len(),
-            };
-            let Some(segment) = segment else { return false };
-            from = segment.end + 1;
+        while let [then, low, high, after @ ..] = tail {
+            let len = usize::from(u16::from_le_bytes([*low, *high]));
+            let (text, after) = after.split_at(len);
+            let end = from + len;
+            if len != 0 && !path.get(from..end).is_some_and(|piece| is_same(piece, text)) {
+                return false;
+            }
+            match *then {
+                then::ONE_AND_END => return end < path.len() && !has_slash(path, end),
+                then::END => return end == path.len(),
+                then::END_OR_SLASH => return path.get(end).is_none_or(|&byte| byte == b'/'),
+                then::ONE_AND_REST => return end < path.len(),
+                then::REST => return true,
+                _ => {}
+            }
+            from = segment_end(path, end) + 1;
+            tail = after;
         }
+        false
     }
 
     #[inline]
@@ -245,26 +257,45 @@ impl<'t> Builder<'t> {
         None
     }
 
-    /// Where the segments are written; not, where a literal is too long for its length.
+    /// Where the segments are written; not, where a text is too long for its length.
     fn add_tail(&mut self, segments: &[Segment]) -> Option<u32> {
         let start = self.tails.len();
-        for segment in segments {
-            match segment {
-                Segment::Literal(text) => {
-                    let Ok(len) = u16::try_from(text.len()) else {
-                        self.tails.truncate(start);
-                        return None;
-                    };
-                    self.tails.push(next::LITERAL);
-                    self.tails.extend(len.to_le_bytes());
-                    self.tails.extend(&**text);
-                }
-                Segment::One => self.tails.push(next::ONE),
-                Segment::Rest => self.tails.push(next::REST),
-            }
+        let mut segments = segments;
+        while !segments.is_empty() {
+            let Some(after) = self.add_step(segments) else {
+                self.tails.truncate(start);
+                return None;
+            };
+            segments = after;
         }
-        self.tails.push(next::END);
         u32::try_from(start).ok()
+    }
+
+    /// Writes all literals that come first, and what follows them; hands back what is left.
+    fn add_step<'s>(&mut self, segments: &'s [Segment]) -> Option<&'s [Segment]> {
+        let mut text = Vec::new();
+        let mut left = segments;
+        while let [Segment::Literal(literal), after @ ..] = left {
+            text.extend(&**literal);
+            // Below a literal there may be no slash.
+            if !matches!(after, [] | [Segment::Rest]) {
+                text.push(b'/');
+            }
+            left = after;
+        }
+        let (then, left) = match left {
+            [] => (then::END, left),
+            [Segment::One] => (then::ONE_AND_END, &left[1..]),
+            [Segment::One, Segment::Rest] => (then::ONE_AND_REST, &left[2..]),
+            [Segment::One, after @ ..] => (then::ONE_AND_MORE, after),
+            _ if text.is_empty() => (then::REST, &left[1..]),
+            _ => (then::END_OR_SLASH, &left[1..]),
+        };
+        let len = u16::try_from(text.len()).ok()?;
+        self.tails.push(then);
+        self.tails.extend(len.to_le_bytes());
+        self.tails.extend(text);
+        Some(left)
     }
 
     fn add_node(&mut self) -> u32 {
@@ -303,37 +334,42 @@ fn next_segment(path: &[u8], from: usize) -> Option<Range<usize>> {
     (from < path.len()).then(|| from..segment_end(path, from))
 }
 
-/// The same where that segment is this text, which has no slash in it: then it need not be known
-/// beforehand where it ends.
-#[inline]
-fn literal_segment(path: &[u8], from: usize, text: &[u8]) -> Option<Range<usize>> {
-    let end = from + text.len();
-    let is_whole = path.get(end).is_none_or(|&byte| byte == b'/');
-    (is_same(path.get(from..end)?, text) && is_whole).then_some(from..end)
-}
-
 /// Where the next slash is, or the end, looking at eight bytes at a time.
 #[inline]
 fn segment_end(path: &[u8], start: usize) -> usize {
+    let (words, rest) = path.get(start..).unwrap_or_default().as_chunks();
     let mut at = start;
-    while let Some((eight, _)) = path.get(at..).and_then(<[u8]>::split_first_chunk) {
+    for eight in words {
         let slashes = slashes(u64::from_le_bytes(*eight));
         if slashes != 0 {
             return at + slashes.trailing_zeros() as usize / 8;
         }
         at += 8;
     }
-    let rest = path.get(at..).unwrap_or_default();
-    let len = match path.last_chunk() {
-        // The end of the last eight bytes, without those that are not of the rest. What comes in from above
-        // is no slash.
-        Some(eight) if !rest.is_empty() => {
-            let word = u64::from_le_bytes(*eight) >> (64 - 8 * rest.len());
-            slashes(word).trailing_zeros() as usize / 8
-        }
-        _ => rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len()),
+    let len = match last_word(path, rest.len()) {
+        Some(word) => slashes(word).trailing_zeros() as usize / 8,
+        None => rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len()),
     };
     path.len() - rest.len() + len.min(rest.len())
+}
+
+/// Whether there is a slash from there on.
+#[inline]
+fn has_slash(path: &[u8], from: usize) -> bool {
+    match last_word(path, path.len() - from) {
+        Some(word) => slashes(word) != 0,
+        None => segment_end(path, from) < path.len(),
+    }
+}
+
+/// The last bytes of a path, at most eight and at least one, with zeros above them: what comes in there is no slash.
+/// None where the path has less than eight.
+#[inline]
+fn last_word(path: &[u8], len: usize) -> Option<u64> {
+    match path.last_chunk() {
+        Some(eight) if (1..=8).contains(&len) => Some(u64::from_le_bytes(*eight) >> (64 - 8 * len)),
+        _ => None,
+    }
 }
 
 /// The highest bit of each byte that is a slash, up to the lowest that is. Bits beyond that may be set
