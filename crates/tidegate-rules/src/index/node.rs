@@ -188,14 +188,20 @@ fn put_after<'n>(first: &mut Option<&'n Posting>, posting: &'n Posting, more: &m
 
 impl Candidate {
     /// Whether all that is to be tested holds.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "mostly nothing is left to be tested")]
     pub(super) fn holds(&self, view: &View<'_>, tests: &Tests) -> bool {
         match self.len {
             0 => true,
-            // Mostly there is no more than one condition left.
-            1 => tests.checks[tests.lists[self.start as usize] as usize].holds(view),
+            1 => self.one_holds(view, tests),
             _ => self.all_hold(view, tests),
         }
+    }
+
+    /// Apart, so that there is little code where nothing is left.
+    #[inline(never)]
+    fn one_holds(&self, view: &View<'_>, tests: &Tests) -> bool {
+        tests.checks[tests.lists[self.start as usize] as usize].holds(view)
     }
 
     #[inline(never)]

@@ -1,7 +1,7 @@
 //! Path templates, segment by segment: all that a path matches. Paths come in normal form: they begin with a slash,
 //! and no segment is empty.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use smallvec::SmallVec;
 
@@ -59,7 +59,10 @@ impl Node {
 /// end: all ways have to be gone.
 struct Several;
 
-/// What a path is asked for after a text, as a byte. A tail is made of steps: this byte, the length of the text in two
+/// Where a path leads: to one payload at most, or to several.
+type Lead<'s, P> = Result<Option<&'s P>, Several>;
+
+/// What a path is asked for after a text, as a byte. A tail is made of steps: this byte, the length of the text in three
 /// bytes, and the text, which is all literals up to the next place with the slashes between and after them. So nearly
 /// every tail is one step, and one comparison.
 mod then {
@@ -113,27 +116,63 @@ impl<P: Copy> Trie<P> {
     /// The payload that the path leads to, where there is one at most.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "there is one caller, and every path comes by")]
-    fn only(&self, path: &[u8]) -> Result<Option<&P>, Several> {
-        let (mut way, mut from) = (&self.start, 1);
+    fn only(&self, path: &[u8]) -> Lead<'_, P> {
+        // Mostly the first segment tells all templates but one apart.
+        let (way, from) = match self.start {
+            Way::Node(at) => match self.step(at, path, 1) {
+                ControlFlow::Continue(next) => next,
+                ControlFlow::Break(lead) => return lead,
+            },
+            Way::Only { .. } => (&self.start, 1),
+        };
+        match way {
+            Way::Only { tail, payload } => Ok(self.goes_on(*tail, path, from).then_some(payload)),
+            Way::Node(at) => self.only_from(*at, path, from),
+        }
+    }
+
+    /// The same from a node on.
+    #[inline(never)]
+    fn only_from(&self, at: u32, path: &[u8], from: usize) -> Lead<'_, P> {
+        let (mut at, mut from) = (at, from);
         loop {
-            let at = match way {
+            let way;
+            (way, from) = match self.step(at, path, from) {
+                ControlFlow::Continue(next) => next,
+                ControlFlow::Break(lead) => return lead,
+            };
+            at = match way {
                 Way::Only { tail, payload } => {
                     return Ok(self.goes_on(*tail, path, from).then_some(payload));
                 }
                 Way::Node(at) => *at,
             };
-            let node = &self.nodes[at as usize];
-            if node.rest != Node::NONE {
-                return if node.is_last() { Ok(self.payload(node.rest)) } else { Err(Several) };
-            }
-            let Some(segment) = next_segment(path, from) else { return Ok(self.payload(node.end)) };
-            from = segment.end + 1;
-            let edge = if node.has_edges { self.edges.find(at, &path[segment]) } else { None };
-            way = match (edge, self.places.get(node.place as usize)) {
-                (Some(way), None) | (None, Some(way)) => way,
-                (Some(_), Some(_)) => return Err(Several),
-                (None, None) => return Ok(None),
-            };
+        }
+    }
+
+    /// The only way on from a node, and where the segment after it begins.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what it hands back would pass through memory")]
+    fn step(
+        &self,
+        at: u32,
+        path: &[u8],
+        from: usize,
+    ) -> ControlFlow<Lead<'_, P>, (&Way<P>, usize)> {
+        let node = &self.nodes[at as usize];
+        if node.rest != Node::NONE {
+            let lead = if node.is_last() { Ok(self.payload(node.rest)) } else { Err(Several) };
+            return ControlFlow::Break(lead);
+        }
+        let Some(segment) = next_segment(path, from) else {
+            return ControlFlow::Break(Ok(self.payload(node.end)));
+        };
+        let from = segment.end + 1;
+        let edge = if node.has_edges { self.edges.find(at, &path[segment]) } else { None };
+        match (edge, self.places.get(node.place as usize)) {
+            (Some(way), None) | (None, Some(way)) => ControlFlow::Continue((way, from)),
+            (Some(_), Some(_)) => ControlFlow::Break(Err(Several)),
+            (None, None) => ControlFlow::Break(Ok(None)),
         }
     }
 
@@ -175,27 +214,45 @@ impl<P: Copy> Trie<P> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "nearly every path ends in one")]
     fn goes_on(&self, tail: u32, path: &[u8], from: usize) -> bool {
-        let mut tail = &self.tails[tail as usize..];
-        let mut from = from;
-        while let [then, low, high, after @ ..] = tail {
-            let len = usize::from(u16::from_le_bytes([*low, *high]));
-            let (text, after) = after.split_at(len);
-            let end = from + len;
-            if len != 0 && !path.get(from..end).is_some_and(|piece| is_same(piece, text)) {
-                return false;
-            }
-            match *then {
-                then::ONE_AND_END => return end < path.len() && !has_slash(path, end),
+        match self.after_text(tail, path, from) {
+            Some((then::ONE_AND_END, end, _)) => is_segment(path, end),
+            Some((then::REST, ..)) => true,
+            Some(step) => self.goes_on_after(step, path),
+            None => false,
+        }
+    }
+
+    /// The same after the text of the first step. Apart, so that there is little code around what is common.
+    #[inline(never)]
+    fn goes_on_after(&self, step: (u8, usize, u32), path: &[u8]) -> bool {
+        let (mut then, mut end, mut tail) = step;
+        loop {
+            match then {
                 then::END => return end == path.len(),
                 then::END_OR_SLASH => return path.get(end).is_none_or(|&byte| byte == b'/'),
+                then::ONE_AND_END => return is_segment(path, end),
                 then::ONE_AND_REST => return end < path.len(),
                 then::REST => return true,
                 _ => {}
             }
-            from = segment_end(path, end) + 1;
-            tail = after;
+            let next = self.after_text(tail, path, segment_end(path, end) + 1);
+            let Some(step) = next else { return false };
+            (then, end, tail) = step;
         }
-        false
+    }
+
+    /// Where a path goes on as the text of a step says: what is asked for then, where the text ends, and where the
+    /// next step is.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what it hands back would pass through memory")]
+    fn after_text(&self, tail: u32, path: &[u8], from: usize) -> Option<(u8, usize, u32)> {
+        let (head, after) = self.tails[tail as usize..].split_first_chunk()?;
+        let head = u32::from_le_bytes(*head);
+        let (then, len) = (head as u8, head >> 8);
+        let text = &after[..len as usize];
+        let end = from + text.len();
+        let is_same = len == 0 || is_same(path.get(from..end)?, text);
+        is_same.then_some((then, end, tail + 4 + len))
     }
 
     #[inline]
@@ -291,9 +348,10 @@ impl<'t> Builder<'t> {
             _ if text.is_empty() => (then::REST, &left[1..]),
             _ => (then::END_OR_SLASH, &left[1..]),
         };
-        let len = u16::try_from(text.len()).ok()?;
-        self.tails.push(then);
-        self.tails.extend(len.to_le_bytes());
+        let [low, middle, high, 0] = u32::try_from(text.len()).ok()?.to_le_bytes() else {
+            return None;
+        };
+        self.tails.extend([then, low, middle, high]);
         self.tails.extend(text);
         Some(left)
     }
@@ -353,13 +411,20 @@ fn segment_end(path: &[u8], start: usize) -> usize {
     path.len() - rest.len() + len.min(rest.len())
 }
 
-/// Whether there is a slash from there on.
-#[inline]
-fn has_slash(path: &[u8], from: usize) -> bool {
-    match last_word(path, path.len() - from) {
-        Some(word) => slashes(word) != 0,
-        None => segment_end(path, from) < path.len(),
+/// Whether all that is left of the path is one segment.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "shorter than what a call would keep in memory")]
+fn is_segment(path: &[u8], from: usize) -> bool {
+    match last_word(path, path.len().saturating_sub(from)) {
+        Some(word) => slashes(word) == 0,
+        None => is_long_segment(path, from),
     }
+}
+
+/// The same where more than a word is left, or nothing, or the path is shorter than a word.
+#[inline(never)]
+fn is_long_segment(path: &[u8], from: usize) -> bool {
+    from < path.len() && segment_end(path, from) == path.len()
 }
 
 /// The last bytes of a path, at most eight and at least one, with zeros above them: what comes in there is no slash.
