@@ -38,7 +38,7 @@ pub(super) type Postings<'n> = SmallVec<[&'n Posting; 16]>;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) rule: u32,
-    /// The conditions that are still to be tested: a piece of the lists.
+    /// The conditions that are still to be tested: a piece of the lists, or the number of the only one.
     pub(super) start: u32,
     pub(super) len: u32,
 }
@@ -61,14 +61,13 @@ impl Node {
         wants: (bool, bool),
         more: &mut Postings<'n>,
     ) -> Option<&'n Posting> {
-        if id == AttributeId::PATH {
-            self.find_path(view, value, wants.0, more)
-        } else {
-            self.find_host_or_address(view, id, value, wants, more)
+        match id {
+            AttributeId::PATH => self.find_path(view, value, wants.0, more),
+            AttributeId::IP => self.find_address(view, value, wants.1, more),
+            _ => self.find_host(view, id, value, more),
         }
     }
 
-    /// Apart, so that there is little code around other values.
     #[inline(never)]
     fn find_path<'n, 'a>(
         &'n self,
@@ -81,25 +80,36 @@ impl Node {
         let is_as_it_came = view.add_special(id, value, wants_folded, false);
         let value = if is_as_it_came { value } else { view.special(id, value) };
         let mut first = None;
-        let put = |posting| put_after(&mut first, posting, more);
-        self.lookup.each(view, id, value, put);
+        self.lookup.each_of_path(view, value, |posting| put_after(&mut first, posting, more));
         first
     }
 
     #[inline(never)]
-    fn find_host_or_address<'n, 'a>(
+    fn find_address<'n, 'a>(
+        &'n self,
+        view: &mut View<'a>,
+        value: &'a [u8],
+        wants_network: bool,
+        more: &mut Postings<'n>,
+    ) -> Option<&'n Posting> {
+        view.add_special(AttributeId::IP, value, false, wants_network);
+        let mut first = None;
+        self.lookup.each_of_address(view, value, |posting| put_after(&mut first, posting, more));
+        first
+    }
+
+    #[inline(never)]
+    fn find_host<'n, 'a>(
         &'n self,
         view: &mut View<'a>,
         id: AttributeId,
         value: &'a [u8],
-        (wants_folded, wants_network): (bool, bool),
         more: &mut Postings<'n>,
     ) -> Option<&'n Posting> {
-        let is_as_it_came = view.add_special(id, value, wants_folded, wants_network);
-        let value = if is_as_it_came { value } else { view.special(id, value) };
+        view.add_special(id, value, false, false);
+        let value = view.special(id, value);
         let mut first = None;
-        let put = |posting| put_after(&mut first, posting, more);
-        self.lookup.each(view, id, value, put);
+        self.lookup.each(view, id, value, |posting| put_after(&mut first, posting, more));
         first
     }
 
@@ -201,7 +211,7 @@ impl Candidate {
     /// Apart, so that there is little code where nothing is left.
     #[inline(never)]
     fn one_holds(&self, view: &View<'_>, tests: &Tests) -> bool {
-        tests.checks[tests.lists[self.start as usize] as usize].holds(view)
+        tests.checks[self.start as usize].holds(view)
     }
 
     #[inline(never)]

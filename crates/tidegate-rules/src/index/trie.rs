@@ -105,7 +105,8 @@ impl<P: Copy> Trie<P> {
     }
 
     /// Calls with each template that the path matches.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "there is one caller, and every path comes by")]
     pub(super) fn each<'s>(&'s self, path: &[u8], mut visit: impl FnMut(&'s P)) {
         match self.only(path) {
             Ok(payload) => payload.into_iter().for_each(visit),
