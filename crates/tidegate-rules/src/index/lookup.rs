@@ -144,6 +144,9 @@ impl<P: Copy> Lookup<P> {
         if !self.has_trees(id) {
             return None;
         }
+        if self.tree_ids.first() == Some(&id) {
+            return self.trees.first();
+        }
         let at = if self.tree_ids.len() <= FEW {
             self.tree_ids.iter().position(|&known| known == id)?
         } else {

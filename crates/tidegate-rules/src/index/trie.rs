@@ -43,6 +43,8 @@ struct Node {
     /// For paths that end here or further on.
     rest: u32,
     has_edges: bool,
+    /// Whether there is nothing else, not even an end: then nothing else is looked for.
+    has_edges_only: bool,
 }
 
 impl Node {
@@ -95,7 +97,11 @@ impl<P: Copy> Trie<P> {
                 ways[at as usize] = Way::Only { tail, payload };
             }
         }
-        let Builder { nodes, edges: list, places, tails, .. } = builder;
+        let Builder { mut nodes, edges: list, places, tails, .. } = builder;
+        for node in &mut nodes {
+            let others = [node.place, node.end, node.rest];
+            node.has_edges_only = node.has_edges && others == [Node::NONE; 3];
+        }
         let mut edges = Table::default();
         for (from, segment, to) in list {
             edges.insert(from, segment, ways[to as usize]);
@@ -161,6 +167,25 @@ impl<P: Copy> Trie<P> {
         from: usize,
     ) -> ControlFlow<Lead<'_, P>, (&Way<P>, usize)> {
         let node = &self.nodes[at as usize];
+        if node.has_edges_only {
+            let nowhere = ControlFlow::Break(Ok(None));
+            let Some(segment) = next_segment(path, from) else { return nowhere };
+            let from = segment.end + 1;
+            let Some(way) = self.edges.find(at, &path[segment]) else { return nowhere };
+            return ControlFlow::Continue((way, from));
+        }
+        self.step_among(at, node, path, from)
+    }
+
+    /// The same where there may be other ways than edges.
+    #[inline(never)]
+    fn step_among(
+        &self,
+        at: u32,
+        node: &Node,
+        path: &[u8],
+        from: usize,
+    ) -> ControlFlow<Lead<'_, P>, (&Way<P>, usize)> {
         if node.rest != Node::NONE {
             let lead = if node.is_last() { Ok(self.payload(node.rest)) } else { Err(Several) };
             return ControlFlow::Break(lead);
@@ -360,7 +385,7 @@ impl<'t> Builder<'t> {
     fn add_node(&mut self) -> u32 {
         let number = self.nodes.len() as u32;
         let (place, end, rest) = (Node::NONE, Node::NONE, Node::NONE);
-        self.nodes.push(Node { place, end, rest, has_edges: false });
+        self.nodes.push(Node { place, end, rest, has_edges: false, has_edges_only: false });
         self.passing.push(0);
         number
     }
@@ -416,16 +441,19 @@ fn segment_end(path: &[u8], start: usize) -> usize {
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "shorter than what a call would keep in memory")]
 fn is_segment(path: &[u8], from: usize) -> bool {
-    match last_word(path, path.len().saturating_sub(from)) {
+    if from >= path.len() {
+        return false;
+    }
+    match last_word(path, path.len() - from) {
         Some(word) => slashes(word) == 0,
         None => is_long_segment(path, from),
     }
 }
 
-/// The same where more than a word is left, or nothing, or the path is shorter than a word.
+/// The same where more than a word is left, or the path is shorter than a word.
 #[inline(never)]
 fn is_long_segment(path: &[u8], from: usize) -> bool {
-    from < path.len() && segment_end(path, from) == path.len()
+    segment_end(path, from) == path.len()
 }
 
 /// The last bytes of a path, at most eight and at least one, with zeros above them: what comes in there is no slash.
