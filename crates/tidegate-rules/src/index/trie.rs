@@ -1,7 +1,7 @@
 //! Path templates, segment by segment: all that a path matches. Paths come in normal form: they begin with a slash,
 //! and no segment is empty.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 
 use smallvec::SmallVec;
 
@@ -125,80 +125,45 @@ impl<P: Copy> Trie<P> {
     #[expect(clippy::inline_always, reason = "there is one caller, and every path comes by")]
     fn only(&self, path: &[u8]) -> Lead<'_, P> {
         // Mostly the first segment tells all templates but one apart.
-        let (way, from) = match self.start {
-            Way::Node(at) => match self.step(at, path, 1) {
-                ControlFlow::Continue(next) => next,
-                ControlFlow::Break(lead) => return lead,
-            },
-            Way::Only { .. } => (&self.start, 1),
-        };
-        match way {
-            Way::Only { tail, payload } => Ok(self.goes_on(*tail, path, from).then_some(payload)),
-            Way::Node(at) => self.only_from(*at, path, from),
+        if let Way::Node(at) = self.start
+            && self.nodes[at as usize].has_edges_only
+        {
+            let Some(segment) = next_segment(path, 1) else { return Ok(None) };
+            let from = segment.end + 1;
+            return match self.edges.find(at, &path[segment]) {
+                Some(Way::Only { tail, payload }) => {
+                    Ok(self.goes_on(*tail, path, from).then_some(payload))
+                }
+                Some(way) => self.only_from(way, path, from),
+                None => Ok(None),
+            };
         }
+        self.only_from(&self.start, path, 1)
     }
 
-    /// The same from a node on.
+    /// The same from some way on.
     #[inline(never)]
-    fn only_from(&self, at: u32, path: &[u8], from: usize) -> Lead<'_, P> {
-        let (mut at, mut from) = (at, from);
+    fn only_from<'s>(&'s self, way: &'s Way<P>, path: &[u8], from: usize) -> Lead<'s, P> {
+        let (mut way, mut from) = (way, from);
         loop {
-            let way;
-            (way, from) = match self.step(at, path, from) {
-                ControlFlow::Continue(next) => next,
-                ControlFlow::Break(lead) => return lead,
-            };
-            at = match way {
+            let at = match way {
                 Way::Only { tail, payload } => {
                     return Ok(self.goes_on(*tail, path, from).then_some(payload));
                 }
                 Way::Node(at) => *at,
             };
-        }
-    }
-
-    /// The only way on from a node, and where the segment after it begins.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "what it hands back would pass through memory")]
-    fn step(
-        &self,
-        at: u32,
-        path: &[u8],
-        from: usize,
-    ) -> ControlFlow<Lead<'_, P>, (&Way<P>, usize)> {
-        let node = &self.nodes[at as usize];
-        if node.has_edges_only {
-            let nowhere = ControlFlow::Break(Ok(None));
-            let Some(segment) = next_segment(path, from) else { return nowhere };
-            let from = segment.end + 1;
-            let Some(way) = self.edges.find(at, &path[segment]) else { return nowhere };
-            return ControlFlow::Continue((way, from));
-        }
-        self.step_among(at, node, path, from)
-    }
-
-    /// The same where there may be other ways than edges.
-    #[inline(never)]
-    fn step_among(
-        &self,
-        at: u32,
-        node: &Node,
-        path: &[u8],
-        from: usize,
-    ) -> ControlFlow<Lead<'_, P>, (&Way<P>, usize)> {
-        if node.rest != Node::NONE {
-            let lead = if node.is_last() { Ok(self.payload(node.rest)) } else { Err(Several) };
-            return ControlFlow::Break(lead);
-        }
-        let Some(segment) = next_segment(path, from) else {
-            return ControlFlow::Break(Ok(self.payload(node.end)));
-        };
-        let from = segment.end + 1;
-        let edge = if node.has_edges { self.edges.find(at, &path[segment]) } else { None };
-        match (edge, self.places.get(node.place as usize)) {
-            (Some(way), None) | (None, Some(way)) => ControlFlow::Continue((way, from)),
-            (Some(_), Some(_)) => ControlFlow::Break(Err(Several)),
-            (None, None) => ControlFlow::Break(Ok(None)),
+            let node = &self.nodes[at as usize];
+            if node.rest != Node::NONE {
+                return if node.is_last() { Ok(self.payload(node.rest)) } else { Err(Several) };
+            }
+            let Some(segment) = next_segment(path, from) else { return Ok(self.payload(node.end)) };
+            from = segment.end + 1;
+            let edge = if node.has_edges { self.edges.find(at, &path[segment]) } else { None };
+            way = match (edge, self.places.get(node.place as usize)) {
+                (Some(way), None) | (None, Some(way)) => way,
+                (Some(_), Some(_)) => return Err(Several),
+                (None, None) => return Ok(None),
+            };
         }
     }
 

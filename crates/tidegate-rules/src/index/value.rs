@@ -68,9 +68,9 @@ pub(super) fn network_of_address(bits: u32) -> IpNet {
 pub(super) fn dotted(text: &[u8]) -> Option<u32> {
     let (mut bits, mut rest) = byte_of(text)?;
     for _ in 0..3 {
-        let ([b'.', after @ ..], before) = (rest, bits) else { return None };
-        let (last, after) = byte_of(after)?;
-        (bits, rest) = (before << 8 | last, after);
+        let [b'.', after @ ..] = rest else { return None };
+        let (next, after) = byte_of(after)?;
+        (bits, rest) = (bits << 8 | next, after);
     }
     rest.is_empty().then_some(bits)
 }
