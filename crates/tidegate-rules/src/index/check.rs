@@ -81,25 +81,27 @@ impl Check {
     }
 
     /// Whether it holds for the request.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "one call less for rules with one more condition")]
     pub(super) fn holds(&self, view: &View<'_>) -> bool {
-        let value = view.value(self.id);
-        let one_holds = value.is_some_and(|bytes| match self.only {
-            Some(only) => Words::new(0, bytes) == Some(only),
-            None => self.one_holds(view, bytes),
-        });
-        one_holds != self.negated
+        let Some(bytes) = view.value(self.id) else { return self.negated };
+        match self.only {
+            Some(only) => (Words::new(0, bytes) == Some(only)) != self.negated,
+            None => self.holds_for(view, bytes),
+        }
     }
 
+    /// Whether it holds for a value.
     #[inline(never)]
-    fn one_holds(&self, view: &View<'_>, bytes: &[u8]) -> bool {
-        match &self.shapes {
+    fn holds_for(&self, view: &View<'_>, bytes: &[u8]) -> bool {
+        let one_holds = match &self.shapes {
             Shapes::One(shape) => shape.holds(view, self.id, bytes),
             Shapes::Few(shapes) | Shapes::Long(shapes) => {
                 shapes.iter().any(|shape| shape.holds(view, self.id, bytes))
             }
             Shapes::Many(many) => many.holds(view, self.id, bytes),
-        }
+        };
+        one_holds != self.negated
     }
 
     /// What it compares values with.

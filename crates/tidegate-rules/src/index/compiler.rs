@@ -112,6 +112,9 @@ impl<'r> Compiler<'r> {
             .filter(|&(condition, _)| open.is_pending(condition))
             .map(|(_, &number)| number)
             .collect();
+        if let [number] = numbers[..] {
+            return Candidate { rule: open.rule, start: number, len: 1 };
+        }
         let len = numbers.len() as u32;
         let start = *self.known_lists.entry_ref(&numbers[..]).or_insert_with(|| {
             let start = self.lists.len() as u32;

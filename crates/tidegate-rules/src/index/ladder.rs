@@ -99,7 +99,8 @@ impl<P: Copy> Ladder<P> {
 
     /// Calls with each beginning of a value, the longest first. The function cuts the value to a
     /// length, where it is that long, to the text that the table has.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "how values are cut is known where it is called")]
     pub(super) fn each<'s, T: AsRef<[u8]>>(
         &'s self,
         cut: impl Fn(u32) -> Option<T>,
@@ -118,7 +119,11 @@ impl<P: Copy> Ladder<P> {
                 high = middle;
             }
         }
-        self.outwards(longest).for_each(|(_, _, payload)| visit(payload));
+        while let Some(number) = longest {
+            let range = &self.ranges[number as usize];
+            visit(&range.payload);
+            longest = range.outer;
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -65,10 +65,61 @@ impl<P: Copy> Lookup<P> {
         bytes: &[u8],
         mut visit: impl FnMut(&'s P),
     ) {
-        if let Some(payload) = self.exact(id, bytes) {
-            visit(payload);
+        self.exact(id, bytes).into_iter().for_each(&mut visit);
+        if let Some(trees) = self.trees_of(id) {
+            trees.each(view, id, bytes, &mut visit);
         }
-        self.each_in_trees(view, id, bytes, visit);
+    }
+
+    /// The same for the path.
+    #[inline]
+    pub(super) fn each_of_path<'s>(
+        &'s self,
+        view: &View<'_>,
+        path: &[u8],
+        mut visit: impl FnMut(&'s P),
+    ) {
+        let id = AttributeId::PATH;
+        self.exact(id, path).into_iter().for_each(&mut visit);
+        let Some(trees) = self.trees_of(id) else { return };
+        trees.paths.each(path, &mut visit);
+        if trees.kind != Kind::Paths {
+            trees.each_in_ladders(view, id, path, &mut visit);
+        }
+    }
+
+    /// The same for the address of the client.
+    #[inline]
+    pub(super) fn each_of_address<'s>(
+        &'s self,
+        view: &View<'_>,
+        bytes: &[u8],
+        mut visit: impl FnMut(&'s P),
+    ) {
+        let id = AttributeId::IP;
+        self.exact(id, bytes).into_iter().for_each(&mut visit);
+        let Some(trees) = self.trees_of(id) else { return };
+        match view.address(id) {
+            Some(bits) if trees.kind == Kind::Networks => trees.each_v4(bits, u32::BITS, visit),
+            _ => trees.each(view, id, bytes, &mut visit),
+        }
+    }
+
+    /// Calls with what is behind each anchor that a value finds in trees.
+    #[inline]
+    pub(super) fn each_in_trees<'s>(
+        &'s self,
+        view: &View<'_>,
+        id: AttributeId,
+        bytes: &[u8],
+        mut visit: impl FnMut(&'s P),
+    ) {
+        let Some(trees) = self.trees_of(id) else { return };
+        if trees.kind == Kind::Prefixes {
+            trees.each_prefix(bytes, visit);
+        } else {
+            trees.each(view, id, bytes, &mut visit);
+        }
     }
 
     /// What is behind the anchor that is exactly this value.
@@ -86,26 +137,16 @@ impl<P: Copy> Lookup<P> {
         self.tree_bits & id.bit() != 0
     }
 
-    /// Calls with what is behind each anchor that a value finds in trees.
-    #[inline]
-    pub(super) fn each_in_trees<'s>(
-        &'s self,
-        view: &View<'_>,
-        id: AttributeId,
-        bytes: &[u8],
-        mut visit: impl FnMut(&'s P),
-    ) {
-        if self.has_trees(id)
-            && let Some(trees) = self.trees_of(id)
-        {
-            trees.each(view, id, bytes, &mut visit);
-        }
-    }
-
     #[inline]
     fn trees_of(&self, id: AttributeId) -> Option<&Trees<P>> {
         /// So many are compared faster than they are searched.
         const FEW: usize = 8;
+        if !self.has_trees(id) {
+            return None;
+        }
+        if self.tree_ids.first() == Some(&id) {
+            return self.trees.first();
+        }
         let at = if self.tree_ids.len() <= FEW {
             self.tree_ids.iter().position(|&known| known == id)?
         } else {
@@ -118,13 +159,21 @@ impl<P: Copy> Lookup<P> {
 /// The anchors of one attribute that are not exact values.
 #[derive(Debug)]
 struct Trees<P> {
+    kind: Kind,
     paths: Trie<P>,
-    /// Whether there are others than paths.
-    has_ladders: bool,
     prefixes: Ladder<P>,
     suffixes: Ladder<P>,
     v4: Ladder<P>,
     v6: Ladder<P>,
+}
+
+/// What all anchors of an attribute are, as they mostly are of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Paths,
+    Prefixes,
+    Networks,
+    Mixed,
 }
 
 impl<P: Copy> Trees<P> {
@@ -152,11 +201,15 @@ impl<P: Copy> Trees<P> {
         }
         let shorter = |text: &Text, len| Text::from(&text[..len as usize]);
         let wider = |start: &Text, len| network_cut(start, len);
-        let has_ladders =
-            !(prefixes.is_empty() && suffixes.is_empty() && v4.is_empty() && v6.is_empty());
+        let kind = match anchors.len() {
+            len if len == paths.len() => Kind::Paths,
+            len if len == prefixes.len() => Kind::Prefixes,
+            len if len == v4.len() + v6.len() => Kind::Networks,
+            _ => Kind::Mixed,
+        };
         Self {
+            kind,
             paths: Trie::new(&paths),
-            has_ladders,
             prefixes: Ladder::new(prefixes, shorter),
             suffixes: Ladder::new(suffixes, |text, len| reversed(&text[..len as usize])),
             v4: Ladder::new(v4, wider),
@@ -164,7 +217,8 @@ impl<P: Copy> Trees<P> {
         }
     }
 
-    #[inline]
+    /// Apart, so that there is little code around what is common.
+    #[inline(never)]
     fn each<'s>(
         &'s self,
         view: &View<'_>,
@@ -177,46 +231,49 @@ impl<P: Copy> Trees<P> {
         } else if !self.paths.is_empty() {
             self.paths.each(&in_segments(bytes), &mut *visit);
         }
-        if self.has_ladders {
-            self.each_ladder(view, id, bytes, visit);
+        if self.kind != Kind::Paths {
+            self.each_in_ladders(view, id, bytes, visit);
         }
     }
 
-    /// Apart, so that there is little code around the other lookups.
     #[inline(never)]
-    fn each_ladder<'s>(
+    fn each_in_ladders<'s>(
         &'s self,
         view: &View<'_>,
         id: AttributeId,
         bytes: &[u8],
         visit: &mut impl FnMut(&'s P),
     ) {
-        if !self.prefixes.is_empty() {
-            self.prefixes.each(|len| bytes.get(..len as usize), &mut *visit);
-        }
-        if !self.suffixes.is_empty() {
-            let end = |len: u32| bytes.len().checked_sub(len as usize).map(|at| &bytes[at..]);
-            self.suffixes.each(end, &mut *visit);
-        }
+        self.each_prefix(bytes, &mut *visit);
+        let end = |len: u32| bytes.len().checked_sub(len as usize).map(|at| &bytes[at..]);
+        self.suffixes.each(end, &mut *visit);
         if self.v4.is_empty() && self.v6.is_empty() {
             return;
         }
         // A network wider than the value's holds all of the value; a narrower one holds a part only.
-        let address = view.address(id);
-        let network = if address.is_none() { view.network(id, bytes) } else { None };
-        let v4 = match network {
-            Some(IpNet::V4(value)) => Some((value.addr().to_bits(), value.prefix_len().into())),
-            _ => address.map(|bits| (bits, u32::BITS)),
-        };
-        if let Some((bits, len_max)) = v4 {
-            let cut = |len| bits & u32::MAX.checked_shl(32 - len).unwrap_or(0);
-            self.v4.each(|len| (len <= len_max).then(|| cut(len).to_be_bytes()), &mut *visit);
+        match view.network(id, bytes) {
+            Some(IpNet::V4(value)) => {
+                self.each_v4(value.addr().to_bits(), value.prefix_len().into(), visit);
+            }
+            Some(IpNet::V6(value)) => {
+                let (bits, len_max) = (value.addr().to_bits(), u32::from(value.prefix_len()));
+                let cut = |len| bits & u128::MAX.checked_shl(128 - len).unwrap_or(0);
+                self.v6.each(|len| (len <= len_max).then(|| cut(len).to_be_bytes()), visit);
+            }
+            None => {}
         }
-        if let Some(IpNet::V6(value)) = network {
-            let (bits, len_max) = (value.addr().to_bits(), u32::from(value.prefix_len()));
-            let cut = |len| bits & u128::MAX.checked_shl(128 - len).unwrap_or(0);
-            self.v6.each(|len| (len <= len_max).then(|| cut(len).to_be_bytes()), visit);
-        }
+    }
+
+    #[inline]
+    fn each_prefix<'s>(&'s self, bytes: &[u8], visit: impl FnMut(&'s P)) {
+        self.prefixes.each(|len| bytes.get(..len as usize), visit);
+    }
+
+    #[inline]
+    fn each_v4<'s>(&'s self, bits: u32, len_max: u32, visit: impl FnMut(&'s P)) {
+        // In twice as many bits, so that all of the address may be shifted out.
+        let cut = |len| bits & (u64::from(u32::MAX) << (32 - len)) as u32;
+        self.v4.each(|len| (len <= len_max).then(|| cut(len).to_be_bytes()), visit);
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) type Postings<'n> = SmallVec<[&'n Posting; 16]>;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) rule: u32,
-    /// The conditions that are still to be tested: a piece of the lists.
+    /// The conditions that are still to be tested: a piece of the lists, or the number of the only one.
     pub(super) start: u32,
     pub(super) len: u32,
 }
@@ -51,21 +51,65 @@ impl Node {
     }
 
     /// Brings a value into its normal form and looks it up: what is behind the first anchor that it finds, with the
-    /// others in `more`. Apart, so that there is little code around other values.
-    #[inline(never)]
+    /// others in `more`.
+    #[inline]
     pub(super) fn find_special<'n, 'a>(
         &'n self,
         view: &mut View<'a>,
         id: AttributeId,
         value: &'a [u8],
-        (wants_folded, wants_network): (bool, bool),
+        wants: (bool, bool),
         more: &mut Postings<'n>,
     ) -> Option<&'n Posting> {
-        let is_as_it_came = view.add_special(id, value, wants_folded, wants_network);
+        match id {
+            AttributeId::PATH => self.find_path(view, value, wants.0, more),
+            AttributeId::IP => self.find_address(view, value, wants.1, more),
+            _ => self.find_host(view, id, value, more),
+        }
+    }
+
+    #[inline(never)]
+    fn find_path<'n, 'a>(
+        &'n self,
+        view: &mut View<'a>,
+        value: &'a [u8],
+        wants_folded: bool,
+        more: &mut Postings<'n>,
+    ) -> Option<&'n Posting> {
+        let id = AttributeId::PATH;
+        let is_as_it_came = view.add_special(id, value, wants_folded, false);
         let value = if is_as_it_came { value } else { view.special(id, value) };
         let mut first = None;
-        let put = |posting| put_after(&mut first, posting, more);
-        self.lookup.each(view, id, value, put);
+        self.lookup.each_of_path(view, value, |posting| put_after(&mut first, posting, more));
+        first
+    }
+
+    #[inline(never)]
+    fn find_address<'n, 'a>(
+        &'n self,
+        view: &mut View<'a>,
+        value: &'a [u8],
+        wants_network: bool,
+        more: &mut Postings<'n>,
+    ) -> Option<&'n Posting> {
+        view.add_special(AttributeId::IP, value, false, wants_network);
+        let mut first = None;
+        self.lookup.each_of_address(view, value, |posting| put_after(&mut first, posting, more));
+        first
+    }
+
+    #[inline(never)]
+    fn find_host<'n, 'a>(
+        &'n self,
+        view: &mut View<'a>,
+        id: AttributeId,
+        value: &'a [u8],
+        more: &mut Postings<'n>,
+    ) -> Option<&'n Posting> {
+        view.add_special(id, value, false, false);
+        let value = view.special(id, value);
+        let mut first = None;
+        self.lookup.each(view, id, value, |posting| put_after(&mut first, posting, more));
         first
     }
 
@@ -154,14 +198,20 @@ fn put_after<'n>(first: &mut Option<&'n Posting>, posting: &'n Posting, more: &m
 
 impl Candidate {
     /// Whether all that is to be tested holds.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "mostly nothing is left to be tested")]
     pub(super) fn holds(&self, view: &View<'_>, tests: &Tests) -> bool {
         match self.len {
             0 => true,
-            // Mostly there is no more than one condition left.
-            1 => tests.checks[tests.lists[self.start as usize] as usize].holds(view),
+            1 => self.one_holds(view, tests),
             _ => self.all_hold(view, tests),
         }
+    }
+
+    /// Apart, so that there is little code where nothing is left.
+    #[inline(never)]
+    fn one_holds(&self, view: &View<'_>, tests: &Tests) -> bool {
+        tests.checks[self.start as usize].holds(view)
     }
 
     #[inline(never)]

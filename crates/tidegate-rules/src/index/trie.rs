@@ -43,6 +43,8 @@ struct Node {
     /// For paths that end here or further on.
     rest: u32,
     has_edges: bool,
+    /// Whether there is nothing else, not even an end: then nothing else is looked for.
+    has_edges_only: bool,
 }
 
 impl Node {
@@ -59,12 +61,25 @@ impl Node {
 /// end: all ways have to be gone.
 struct Several;
 
-/// What comes next in a tail, as a byte. After a literal come its length, in two bytes, and its text.
-mod next {
+/// Where a path leads: to one payload at most, or to several.
+type Lead<'s, P> = Result<Option<&'s P>, Several>;
+
+/// What a path is asked for after a text, as a byte. A tail is made of steps: this byte, the length of the text in three
+/// bytes, and the text, which is all literals up to the next place with the slashes between and after them. So nearly
+/// every tail is one step, and one comparison.
+mod then {
+    /// That it ends.
     pub(super) const END: u8 = 0;
-    pub(super) const LITERAL: u8 = 1;
-    pub(super) const ONE: u8 = 2;
-    pub(super) const REST: u8 = 3;
+    /// That it ends or has a slash there.
+    pub(super) const END_OR_SLASH: u8 = 1;
+    /// One segment, and that it ends.
+    pub(super) const ONE_AND_END: u8 = 2;
+    /// One segment at least.
+    pub(super) const ONE_AND_REST: u8 = 3;
+    /// One segment, a slash and the next step.
+    pub(super) const ONE_AND_MORE: u8 = 4;
+    /// Nothing.
+    pub(super) const REST: u8 = 5;
 }
 
 impl<P: Copy> Trie<P> {
@@ -82,7 +97,11 @@ impl<P: Copy> Trie<P> {
                 ways[at as usize] = Way::Only { tail, payload };
             }
         }
-        let Builder { nodes, edges: list, places, tails, .. } = builder;
+        let Builder { mut nodes, edges: list, places, tails, .. } = builder;
+        for node in &mut nodes {
+            let others = [node.place, node.end, node.rest];
+            node.has_edges_only = node.has_edges && others == [Node::NONE; 3];
+        }
         let mut edges = Table::default();
         for (from, segment, to) in list {
             edges.insert(from, segment, ways[to as usize]);
@@ -92,7 +111,8 @@ impl<P: Copy> Trie<P> {
     }
 
     /// Calls with each template that the path matches.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "there is one caller, and every path comes by")]
     pub(super) fn each<'s>(&'s self, path: &[u8], mut visit: impl FnMut(&'s P)) {
         match self.only(path) {
             Ok(payload) => payload.into_iter().for_each(visit),
@@ -103,8 +123,28 @@ impl<P: Copy> Trie<P> {
     /// The payload that the path leads to, where there is one at most.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "there is one caller, and every path comes by")]
-    fn only(&self, path: &[u8]) -> Result<Option<&P>, Several> {
-        let (mut way, mut from) = (&self.start, 1);
+    fn only(&self, path: &[u8]) -> Lead<'_, P> {
+        // Mostly the first segment tells all templates but one apart.
+        if let Way::Node(at) = self.start
+            && self.nodes[at as usize].has_edges_only
+        {
+            let Some(segment) = next_segment(path, 1) else { return Ok(None) };
+            let from = segment.end + 1;
+            return match self.edges.find(at, &path[segment]) {
+                Some(Way::Only { tail, payload }) => {
+                    Ok(self.goes_on(*tail, path, from).then_some(payload))
+                }
+                Some(way) => self.only_from(way, path, from),
+                None => Ok(None),
+            };
+        }
+        self.only_from(&self.start, path, 1)
+    }
+
+    /// The same from some way on.
+    #[inline(never)]
+    fn only_from<'s>(&'s self, way: &'s Way<P>, path: &[u8], from: usize) -> Lead<'s, P> {
+        let (mut way, mut from) = (way, from);
         loop {
             let at = match way {
                 Way::Only { tail, payload } => {
@@ -165,25 +205,45 @@ impl<P: Copy> Trie<P> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "nearly every path ends in one")]
     fn goes_on(&self, tail: u32, path: &[u8], from: usize) -> bool {
-        let mut tail = &self.tails[tail as usize..];
-        let mut from = from;
-        loop {
-            let segment = match tail {
-                [next::LITERAL, low, high, after @ ..] => {
-                    let (text, after) = after.split_at(u16::from_le_bytes([*low, *high]).into());
-                    tail = after;
-                    literal_segment(path, from, text)
-                }
-                [next::ONE, after @ ..] => {
-                    tail = after;
-                    next_segment(path, from)
-                }
-                [next::REST, ..] => return true,
-                _ => return from >= path.len(),
-            };
-            let Some(segment) = segment else { return false };
-            from = segment.end + 1;
+        match self.after_text(tail, path, from) {
+            Some((then::ONE_AND_END, end, _)) => is_segment(path, end),
+            Some((then::REST, ..)) => true,
+            Some(step) => self.goes_on_after(step, path),
+            None => false,
         }
+    }
+
+    /// The same after the text of the first step. Apart, so that there is little code around what is common.
+    #[inline(never)]
+    fn goes_on_after(&self, step: (u8, usize, u32), path: &[u8]) -> bool {
+        let (mut then, mut end, mut tail) = step;
+        loop {
+            match then {
+                then::END => return end == path.len(),
+                then::END_OR_SLASH => return path.get(end).is_none_or(|&byte| byte == b'/'),
+                then::ONE_AND_END => return is_segment(path, end),
+                then::ONE_AND_REST => return end < path.len(),
+                then::REST => return true,
+                _ => {}
+            }
+            let next = self.after_text(tail, path, segment_end(path, end) + 1);
+            let Some(step) = next else { return false };
+            (then, end, tail) = step;
+        }
+    }
+
+    /// Where a path goes on as the text of a step says: what is asked for then, where the text ends, and where the
+    /// next step is.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what it hands back would pass through memory")]
+    fn after_text(&self, tail: u32, path: &[u8], from: usize) -> Option<(u8, usize, u32)> {
+        let (head, after) = self.tails[tail as usize..].split_first_chunk()?;
+        let head = u32::from_le_bytes(*head);
+        let (then, len) = (head as u8, head >> 8);
+        let text = &after[..len as usize];
+        let end = from + text.len();
+        let is_same = len == 0 || is_same(path.get(from..end)?, text);
+        is_same.then_some((then, end, tail + 4 + len))
     }
 
     #[inline]
@@ -245,32 +305,52 @@ impl<'t> Builder<'t> {
         None
     }
 
-    /// Where the segments are written; not, where a literal is too long for its length.
+    /// Where the segments are written; not, where a text is too long for its length.
     fn add_tail(&mut self, segments: &[Segment]) -> Option<u32> {
         let start = self.tails.len();
-        for segment in segments {
-            match segment {
-                Segment::Literal(text) => {
-                    let Ok(len) = u16::try_from(text.len()) else {
-                        self.tails.truncate(start);
-                        return None;
-                    };
-                    self.tails.push(next::LITERAL);
-                    self.tails.extend(len.to_le_bytes());
-                    self.tails.extend(&**text);
-                }
-                Segment::One => self.tails.push(next::ONE),
-                Segment::Rest => self.tails.push(next::REST),
-            }
+        let mut segments = segments;
+        while !segments.is_empty() {
+            let Some(after) = self.add_step(segments) else {
+                self.tails.truncate(start);
+                return None;
+            };
+            segments = after;
         }
-        self.tails.push(next::END);
         u32::try_from(start).ok()
+    }
+
+    /// Writes all literals that come first, and what follows them; hands back what is left.
+    fn add_step<'s>(&mut self, segments: &'s [Segment]) -> Option<&'s [Segment]> {
+        let mut text = Vec::new();
+        let mut left = segments;
+        while let [Segment::Literal(literal), after @ ..] = left {
+            text.extend(&**literal);
+            // Below a literal there may be no slash.
+            if !matches!(after, [] | [Segment::Rest]) {
+                text.push(b'/');
+            }
+            left = after;
+        }
+        let (then, left) = match left {
+            [] => (then::END, left),
+            [Segment::One] => (then::ONE_AND_END, &left[1..]),
+            [Segment::One, Segment::Rest] => (then::ONE_AND_REST, &left[2..]),
+            [Segment::One, after @ ..] => (then::ONE_AND_MORE, after),
+            _ if text.is_empty() => (then::REST, &left[1..]),
+            _ => (then::END_OR_SLASH, &left[1..]),
+        };
+        let [low, middle, high, 0] = u32::try_from(text.len()).ok()?.to_le_bytes() else {
+            return None;
+        };
+        self.tails.extend([then, low, middle, high]);
+        self.tails.extend(text);
+        Some(left)
     }
 
     fn add_node(&mut self) -> u32 {
         let number = self.nodes.len() as u32;
         let (place, end, rest) = (Node::NONE, Node::NONE, Node::NONE);
-        self.nodes.push(Node { place, end, rest, has_edges: false });
+        self.nodes.push(Node { place, end, rest, has_edges: false, has_edges_only: false });
         self.passing.push(0);
         number
     }
@@ -303,37 +383,52 @@ fn next_segment(path: &[u8], from: usize) -> Option<Range<usize>> {
     (from < path.len()).then(|| from..segment_end(path, from))
 }
 
-/// The same where that segment is this text, which has no slash in it: then it need not be known
-/// beforehand where it ends.
-#[inline]
-fn literal_segment(path: &[u8], from: usize, text: &[u8]) -> Option<Range<usize>> {
-    let end = from + text.len();
-    let is_whole = path.get(end).is_none_or(|&byte| byte == b'/');
-    (is_same(path.get(from..end)?, text) && is_whole).then_some(from..end)
-}
-
 /// Where the next slash is, or the end, looking at eight bytes at a time.
 #[inline]
 fn segment_end(path: &[u8], start: usize) -> usize {
+    let (words, rest) = path.get(start..).unwrap_or_default().as_chunks();
     let mut at = start;
-    while let Some((eight, _)) = path.get(at..).and_then(<[u8]>::split_first_chunk) {
+    for eight in words {
         let slashes = slashes(u64::from_le_bytes(*eight));
         if slashes != 0 {
             return at + slashes.trailing_zeros() as usize / 8;
         }
         at += 8;
     }
-    let rest = path.get(at..).unwrap_or_default();
-    let len = match path.last_chunk() {
-        // The end of the last eight bytes, without those that are not of the rest. What comes in from above
-        // is no slash.
-        Some(eight) if !rest.is_empty() => {
-            let word = u64::from_le_bytes(*eight) >> (64 - 8 * rest.len());
-            slashes(word).trailing_zeros() as usize / 8
-        }
-        _ => rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len()),
+    let len = match last_word(path, rest.len()) {
+        Some(word) => slashes(word).trailing_zeros() as usize / 8,
+        None => rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len()),
     };
     path.len() - rest.len() + len.min(rest.len())
+}
+
+/// Whether all that is left of the path is one segment.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "shorter than what a call would keep in memory")]
+fn is_segment(path: &[u8], from: usize) -> bool {
+    if from >= path.len() {
+        return false;
+    }
+    match last_word(path, path.len() - from) {
+        Some(word) => slashes(word) == 0,
+        None => is_long_segment(path, from),
+    }
+}
+
+/// The same where more than a word is left, or the path is shorter than a word.
+#[inline(never)]
+fn is_long_segment(path: &[u8], from: usize) -> bool {
+    segment_end(path, from) == path.len()
+}
+
+/// The last bytes of a path, at most eight and at least one, with zeros above them: what comes in there is no slash.
+/// None where the path has less than eight.
+#[inline]
+fn last_word(path: &[u8], len: usize) -> Option<u64> {
+    match path.last_chunk() {
+        Some(eight) if (1..=8).contains(&len) => Some(u64::from_le_bytes(*eight) >> (64 - 8 * len)),
+        _ => None,
+    }
 }
 
 /// The highest bit of each byte that is a slash, up to the lowest that is. Bits beyond that may be set

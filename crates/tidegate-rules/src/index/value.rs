@@ -63,38 +63,40 @@ pub(super) fn network_of_address(bits: u32) -> IpNet {
 
 /// The bits of an address that is four numbers with dots between, as most are. What is none here is looked at
 /// again, more closely.
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "every address comes by")]
 pub(super) fn dotted(text: &[u8]) -> Option<u32> {
-    /// The longest, which has twelve digits.
-    const LEN_MAX: usize = 15;
-    if text.len() > LEN_MAX {
-        return None;
+    let (mut bits, mut rest) = byte_of(text)?;
+    for _ in 0..3 {
+        let [b'.', after @ ..] = rest else { return None };
+        let (next, after) = byte_of(after)?;
+        (bits, rest) = (bits << 8 | next, after);
     }
-    let (mut bits, mut dots) = (0_u32, 0);
-    let (mut number, mut digits) = (0_u64, 0_usize);
-    for &byte in text {
-        let digit = byte.wrapping_sub(b'0');
-        if digit <= 9 {
-            number = number * 10 + u64::from(digit);
-            digits += 1;
-        } else if byte == b'.' {
-            bits = bits << 8 | byte_of(number, digits)?;
-            (number, digits) = (0, 0);
-            dots += 1;
-        } else {
-            return None;
-        }
-    }
-    let last = byte_of(number, digits)?;
-    (dots == 3).then_some(bits << 8 | last)
+    rest.is_empty().then_some(bits)
 }
 
-/// A number of so many digits as a byte, unless it is too large, has no digit or has one too many: a zero
-/// at the beginning means another base to some.
-#[inline]
-fn byte_of(number: u64, digits: usize) -> Option<u32> {
-    let least = *[u64::MAX, 0, 10, 100].get(digits)?;
-    (least <= number && number <= 255).then_some(number as u32)
+/// The number that a text begins with, if it is a byte, and what follows. There is no zero before other digits: it means
+/// another base to some.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "what it hands back would pass through memory")]
+fn byte_of(text: &[u8]) -> Option<(u32, &[u8])> {
+    let (mut number, mut rest) = digit_of(text)?;
+    for _ in 0..2 {
+        let Some((digit, after)) = digit_of(rest) else { break };
+        if number == 0 {
+            return None;
+        }
+        (number, rest) = (number * 10 + digit, after);
+    }
+    (number <= 255).then_some((number, rest))
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "what it hands back would pass through memory")]
+fn digit_of(text: &[u8]) -> Option<(u32, &[u8])> {
+    let (byte, after) = text.split_first()?;
+    let digit = byte.wrapping_sub(b'0');
+    (digit <= 9).then_some((digit.into(), after))
 }
 
 fn address(text: &str) -> Option<IpAddr> {

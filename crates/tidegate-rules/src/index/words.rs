@@ -17,22 +17,24 @@ impl Words {
     const LEN_MAX: usize = 16;
 
     /// The words of a text, unless it is too long.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "the words would pass through memory")]
     pub(super) fn new(number: u32, text: &[u8]) -> Option<Self> {
         if text.len() > Self::LEN_MAX {
             return None;
         }
-        let eights = (text.first_chunk::<8>(), text.last_chunk::<8>());
-        let fours = (text.first_chunk::<4>(), text.last_chunk::<4>());
-        let (first, last) = if let (Some(first), Some(last)) = eights {
-            (u64::from_le_bytes(*first), u64::from_le_bytes(*last))
-        } else if let (Some(first), Some(last)) = fours {
-            (u32::from_le_bytes(*first).into(), u32::from_le_bytes(*last).into())
-        } else if let [first, ..] = text {
-            let middle = text[text.len() / 2];
-            (u64::from(*first) | u64::from(middle) << 8, u64::from(text[text.len() - 1]))
-        } else {
-            (0, 0)
+        let (first, last) = match text.len() {
+            8.. => (u64::from_le_bytes(first_of(text)?), u64::from_le_bytes(last_of(text)?)),
+            4.. => (
+                u32::from_le_bytes(first_of(text)?).into(),
+                u32::from_le_bytes(last_of(text)?).into(),
+            ),
+            2.. => (
+                u16::from_le_bytes(first_of(text)?).into(),
+                u16::from_le_bytes(last_of(text)?).into(),
+            ),
+            1 => (text[0].into(), 0),
+            0 => (0, 0),
         };
         let rest = NonZero::<u64>::MIN | u64::from(number) << 32 | (text.len() as u64) << 1;
         Some(Self { first, last, rest })
@@ -45,8 +47,7 @@ impl Words {
         match len {
             8.. => [&first[..len - 8], &last].concat(),
             4.. => [&first[..len - 4], &last[..4]].concat(),
-            3 => vec![first[0], first[1], last[0]],
-            2 => vec![first[0], last[0]],
+            2.. => [&first[..len - 2], &last[..2]].concat(),
             _ => first[..len].to_vec(),
         }
     }
@@ -64,7 +65,8 @@ impl Words {
 }
 
 /// Whether two texts are the same.
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "mostly it is shorter than a call")]
 pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
         return false;
@@ -72,16 +74,31 @@ pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
     if a.len() > Words::LEN_MAX {
         return *a == *b;
     }
-    let eights = (a.first_chunk::<8>(), a.last_chunk::<8>());
-    let fours = (a.first_chunk::<4>(), a.last_chunk::<4>());
-    if eights.0.is_some() {
-        eights == (b.first_chunk(), b.last_chunk())
-    } else if fours.0.is_some() {
-        fours == (b.first_chunk(), b.last_chunk())
-    } else {
-        // At most three bytes: the first, the one in the middle and the last.
-        [0, a.len() / 2, a.len().wrapping_sub(1)].iter().all(|&at| a.get(at) == b.get(at))
+    match a.len() {
+        8.. => ends_are_same::<8>(a, b),
+        4.. => ends_are_same::<4>(a, b),
+        2.. => ends_are_same::<2>(a, b),
+        _ => a.first() == b.first(),
     }
+}
+
+/// Whether the first bytes of two texts are the same, and the last.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "mostly it is shorter than a call")]
+fn ends_are_same<const LEN: usize>(a: &[u8], b: &[u8]) -> bool {
+    first_of::<LEN>(a) == first_of(b) && last_of::<LEN>(a) == last_of(b)
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "it is one load")]
+fn first_of<const LEN: usize>(text: &[u8]) -> Option<[u8; LEN]> {
+    text.first_chunk().copied()
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "it is one load")]
+fn last_of<const LEN: usize>(text: &[u8]) -> Option<[u8; LEN]> {
+    text.last_chunk().copied()
 }
 
 /// All words at once, since one that differs is as rare as all.

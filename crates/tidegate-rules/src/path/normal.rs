@@ -68,21 +68,26 @@ const KINDS: [Kind; 256] = {
 /// of a few bytes is not. What is not plain may be normal all the same.
 pub(crate) fn is_plain(path: &[u8]) -> bool {
     let ([b'/', after @ ..], [before @ .., end]) = (path, path) else { return false };
-    if is_odd(*end) || !may_end_segment(*end) {
+    if !may_end_segment(*end) {
         return false;
     }
-    let (Some(last), Some(after_last)) = (before.last_chunk(), after.last_chunk()) else {
-        let (Some(block), Some(after)) = (block_of(before), block_of(after)) else { return false };
-        return is_plain_block(&block, &after);
+    let firsts = (before.first_chunk(), after.first_chunk());
+    let lasts = (before.last_chunk(), after.last_chunk());
+    let ((Some(before_first), Some(first)), (Some(before_last), Some(last))) = (firsts, lasts)
+    else {
+        let (Some(before), Some(block)) = (block_of(before), block_of(after)) else { return false };
+        return is_plain_block(&before, &block);
     };
-    let (blocks, after_blocks) = (before.as_chunks().0, after.as_chunks().0);
-    for (block, after) in blocks.iter().zip(after_blocks) {
-        if !is_plain_block(block, after) {
-            return false;
-        }
-    }
     // The last block overlaps with the one before it.
-    is_plain_block(last, after_last)
+    let are_plain = is_plain_block(before_first, first) & is_plain_block(before_last, last);
+    are_plain && (after.len() <= 2 * BLOCK || are_plain_blocks(before, after))
+}
+
+/// Whether no byte of a long path needs a closer look, as far as there are whole blocks.
+#[inline(never)]
+fn are_plain_blocks(before: &[u8], after: &[u8]) -> bool {
+    let (before, after) = (before.as_chunks().0, after.as_chunks().0);
+    before.iter().zip(after).all(|(before, block)| is_plain_block(before, block))
 }
 
 /// How many bytes are looked at together.
@@ -103,26 +108,26 @@ fn block_of(text: &[u8]) -> Option<[u8; BLOCK]> {
     Some((u128::from(last) << 64 | u128::from(first)).to_le_bytes())
 }
 
-/// Whether no byte of a block needs a closer look, given for each the one after it.
+/// Whether no byte of a block needs a closer look, given for each the one before it.
 ///
 /// There is no branch in it, so that the compiler can take all bytes at once.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "the bytes of short paths would pass through memory")]
-fn is_plain_block(block: &[u8; BLOCK], after: &[u8; BLOCK]) -> bool {
+fn is_plain_block(before: &[u8; BLOCK], block: &[u8; BLOCK]) -> bool {
     let mut any_odd = false;
     for at in 0..BLOCK {
-        let ends_segment = after[at] == b'/';
-        any_odd |= is_odd(block[at]) | (ends_segment & !may_end_segment(block[at]));
+        let ends_segment = block[at] == b'/';
+        any_odd |= is_odd(block[at]) | (ends_segment & !may_end_segment(before[at]));
     }
     !any_odd
 }
 
-/// Whether a byte is not just itself: it is encoded or begins a code, ends the path, or is another slash.
+/// Whether a byte may not be just itself: it is encoded or begins a code, ends the path, or is another slash.
 #[expect(clippy::needless_bitwise_bool, reason = "without branches all bytes are compared at once")]
 fn is_odd(byte: u8) -> bool {
-    let is_control = (byte < 0x20) | (byte == 0x7F);
-    let is_mark = (byte == b'?') | (byte == b'#') | (byte == b';');
-    is_control | is_mark | (byte == b'%') | (byte == b'\\')
+    // One comparison for four: `;`, `?`, the last control byte, and `{`, which no client sends as it is.
+    let is_one_of_four = byte & 0b1011_1011 == b';';
+    (byte < 0x20) | is_one_of_four | (byte == b'#') | (byte == b'%') | (byte == b'\\')
 }
 
 /// Whether nothing needs to change, byte by byte.
