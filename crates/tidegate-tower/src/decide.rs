@@ -74,6 +74,12 @@ pub trait Decided: Send + 'static {
     /// How long to hold an allowed call back.
     fn delay(&self) -> Duration;
 
+    /// Whether the call may pass, and at once.
+    #[inline]
+    fn passes_at_once(&self) -> bool {
+        self.is_allowed() && self.delay().is_zero()
+    }
+
     /// What the client is told.
     fn standing(&self) -> Standing<'_>;
 
@@ -99,6 +105,12 @@ pub trait Decided: Send + 'static {
 
     /// Whether somebody has to be told of the response.
     fn counts_responses(&self) -> bool;
+
+    /// Whether somebody has to be told how the call goes on, for one of the two reasons above.
+    #[inline]
+    fn is_awaited(&self) -> bool {
+        self.holds_places() || self.counts_responses()
+    }
 }
 
 /// An answer that is waited for.

@@ -18,6 +18,11 @@ impl Decided for RuleDecision {
         RuleDecision::delay(self)
     }
 
+    #[inline]
+    fn passes_at_once(&self) -> bool {
+        RuleDecision::passes_at_once(self)
+    }
+
     fn standing(&self) -> Standing<'_> {
         Standing::of(self)
     }
@@ -42,6 +47,11 @@ impl Decided for RuleDecision {
 
     fn counts_responses(&self) -> bool {
         RuleDecision::counts_responses(self)
+    }
+
+    #[inline]
+    fn is_awaited(&self) -> bool {
+        RuleDecision::is_awaited(self)
     }
 }
 
