@@ -33,6 +33,11 @@ impl Decided for RuleDecision {
     }
 
     #[inline]
+    fn binding_numbers(&self) -> Option<[u64; 3]> {
+        RuleDecision::binding_numbers(self)
+    }
+
+    #[inline]
     fn only_policy(&self) -> Option<Policy<'_>> {
         Policy::only(self)
     }
@@ -210,7 +215,7 @@ mod tests {
     use tidegate_rules::{ParseOptions, Source};
 
     use super::*;
-    use crate::headers::{HeaderSet, Told};
+    use crate::headers::{HeaderSet, Texts, Told};
 
     /// Every algorithm alone, several limits together, and those that clients are not told of.
     const RULES: &str = r#"
@@ -261,7 +266,7 @@ rules:
                     straight.insert("content-type", HeaderValue::from_static("text/plain"));
                     let mut general = straight.clone();
                     Told::of_decided(set, &decision).add_to(&mut straight);
-                    Told::of(set, &decision.standing()).add_to(&mut general);
+                    Texts::of(set, &decision.standing()).add_to(&mut general);
                     prop_assert_eq!(straight, general);
                 }
             }

@@ -6,10 +6,11 @@ use std::cell::RefCell;
 
 use bytes::{Bytes, BytesMut};
 use http::header::HeaderValue;
+use tidegate::Limit;
 
-use crate::headers::{put_left, put_policies};
-use crate::standing::{Policy, Standing, Unit};
-use crate::text::put_name;
+use crate::headers::{Left, put_left, put_policies};
+use crate::standing::{Policy, Standing, Unit, Window};
+use crate::text::{INTEGER_MAX, Line, put_name};
 
 /// What is taken from the heap at once. It stays there as long as one of the responses does, so it is not
 /// more than some forty of them need.
@@ -44,9 +45,11 @@ struct KnownPolicy {
     quota: u64,
     unit: Unit,
     window_secs: u64,
+    /// The limit whose window that is, where it was seen.
+    limit: Option<Limit>,
     value: HeaderValue,
-    /// What its standing begins with: its name.
-    name_written: Box<[u8]>,
+    /// How much of it is the name.
+    name_bytes: usize,
 }
 
 impl KnownPolicy {
@@ -58,16 +61,31 @@ impl KnownPolicy {
         let value = HeaderValue::from_maybe_shared(Bytes::from(text)).ok()?;
         let mut written = Vec::new();
         put_name(&mut written, (policy, 0));
-        let Policy { name, quota, unit, window_secs, .. } = *policy;
-        let (name, name_written) = (name.into(), written.into());
-        Some(Self { name, quota, unit, window_secs, value, name_written })
+        let (name, name_bytes) = (policy.name.into(), written.len());
+        let (quota, unit, window_secs) = (policy.quota, policy.unit, policy.window_secs());
+        Some(Self { name, quota, unit, window_secs, limit: None, value, name_bytes })
     }
 
-    fn is(&self, policy: &Policy<'_>) -> bool {
+    #[inline]
+    fn is(&mut self, policy: &Policy<'_>) -> bool {
         self.quota == policy.quota
-            && self.window_secs == policy.window_secs
             && self.unit == policy.unit
             && *self.name == *policy.name
+            && match policy.window {
+                Window::Of(limit) if self.limit.as_ref() == Some(limit.in_force()) => true,
+                Window::Of(_) | Window::Secs(_) => self.has_window(policy),
+            }
+    }
+
+    #[inline(never)]
+    fn has_window(&mut self, policy: &Policy<'_>) -> bool {
+        let has_window = self.window_secs == policy.window_secs();
+        if let Window::Of(limit) = policy.window
+            && has_window
+        {
+            self.limit = Some(limit.in_force().clone());
+        }
+        has_window
     }
 }
 
@@ -110,42 +128,79 @@ impl Values {
         }
     }
 
-    /// What the only policy is, and its standing. There is one nearly always, and it is the same for all who meet its
-    /// rule.
-    #[inline]
+    /// What the only policy is, and its standing.
     pub(crate) fn only_policy(
         &mut self,
         policy: &Policy<'_>,
         until_secs: Option<u64>,
     ) -> (Option<HeaderValue>, Option<HeaderValue>) {
-        let Policy { name, quota, window_secs, .. } = *policy;
+        let Some((text, name_bytes)) = self.policy(policy) else { return (None, None) };
+        let left = Left { remaining: policy.remaining(), until_secs };
+        let (standing, _) = self.left(&text.as_bytes()[..name_bytes], left, false);
+        (Some(text), standing)
+    }
+
+    /// What a policy is, and how many bytes of that are its name, with which it begins. It is the same for all who meet
+    /// its rule.
+    #[inline]
+    pub(crate) fn policy(&mut self, policy: &Policy<'_>) -> Option<(HeaderValue, usize)> {
+        let Policy { name, quota, .. } = *policy;
         let ends = name.as_bytes().first().zip(name.as_bytes().last());
         let ends = ends.map_or(0, |(first, last)| usize::from(*first) ^ usize::from(*last) << 1);
-        let place = ((quota ^ window_secs) as usize ^ name.len() ^ ends) % KNOWN;
-        let Self { scratch, room, policies, .. } = self;
-        let known = match &policies[place] {
-            Some(known) if known.is(policy) => known,
-            _ => match KnownPolicy::new(policy) {
-                Some(known) => policies[place].insert(known),
-                None => return (None, None),
-            },
+        let place = &mut self.policies[(quota as usize ^ name.len() ^ ends) % KNOWN];
+        if !place.as_mut().is_some_and(|known| known.is(policy)) {
+            *place = KnownPolicy::new(policy);
+        }
+        place.as_ref().map(|known| (known.value.clone(), known.name_bytes))
+    }
+
+    /// The standing of the policy that has this name, as it is written, and what it has left, where that is told apart.
+    #[inline]
+    pub(crate) fn left(
+        &mut self,
+        name: &[u8],
+        left: Left,
+        is_apart: bool,
+    ) -> (Option<HeaderValue>, Option<HeaderValue>) {
+        let Left { remaining, until_secs } = left;
+        let Some(mut line) = Line::starting_with(name) else {
+            let standing = self.text(|out| {
+                out.extend_from_slice(name);
+                put_left(out, left);
+            });
+            return (standing, is_apart.then(|| self.number(remaining)));
         };
-        scratch.clear();
-        scratch.extend_from_slice(&known.name_written);
-        put_left(scratch, policy, until_secs);
-        (Some(known.value.clone()), value(room, scratch))
+        line.put(b";r=");
+        let place = line.put_integer(remaining);
+        if let Some(secs) = until_secs {
+            line.put(b";t=");
+            line.put_integer(secs);
+        }
+        let whole = shared(&mut self.room, line.as_bytes());
+        // A part of the same text, unless that has a smaller number.
+        let part = match remaining {
+            _ if !is_apart => None,
+            ..=INTEGER_MAX => HeaderValue::from_maybe_shared(whole.slice(place)).ok(),
+            _ => Some(self.number(remaining)),
+        };
+        (HeaderValue::from_maybe_shared(whole).ok(), part)
     }
 }
 
 /// A value that takes its memory from a room.
 #[inline]
 fn value(room: &mut BytesMut, text: &[u8]) -> Option<HeaderValue> {
+    HeaderValue::from_maybe_shared(shared(room, text)).ok()
+}
+
+#[inline]
+fn shared(room: &mut BytesMut, text: &[u8]) -> Bytes {
     if room.capacity() < text.len() {
         // Where no response has a part of it any more, it is the same room again.
         room.reserve(ROOM_BYTES.max(text.len()));
     }
     room.extend_from_slice(text);
-    HeaderValue::from_maybe_shared(room.split().freeze()).ok()
+    room.split().freeze()
 }
 
 #[cfg(test)]
