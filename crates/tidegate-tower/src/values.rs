@@ -3,6 +3,7 @@
 //! known here.
 
 use std::cell::RefCell;
+use std::sync::Mutex;
 
 use bytes::{Bytes, BytesMut};
 use http::header::HeaderValue;
@@ -17,6 +18,10 @@ use crate::text::{INTEGER_MAX, Line, put_name};
 const ROOM_BYTES: usize = 4 << 10;
 /// How many policies and how many limits a thread remembers the text of.
 const KNOWN: usize = 16;
+/// How many of those texts all threads together keep for good, and how long one is at most: 64 KiB in all. Few rule sets
+/// have so many limits.
+const LASTING_MAX: usize = 256;
+const LASTING_BYTES_MAX: usize = 256;
 
 /// The numbers below 100, which most times to wait are.
 const SMALL: &str = "00010203040506070809101112131415161718192021222324252627282930313233343536373839\
@@ -58,7 +63,7 @@ impl KnownPolicy {
         // Not a part of the room, which it would keep from being used again.
         let mut text = Vec::new();
         put_policies(&mut text, &Standing::allowed().with(*policy));
-        let value = HeaderValue::from_maybe_shared(Bytes::from(text)).ok()?;
+        let value = lasting(String::from_utf8(text).ok()?)?;
         let mut written = Vec::new();
         put_name(&mut written, (policy, 0));
         let (name, name_bytes) = (policy.name.into(), written.len());
@@ -124,7 +129,7 @@ impl Values {
         let known = &mut self.numbers[number as usize % KNOWN];
         match known {
             Some((is, value)) if *is == number => value.clone(),
-            _ => known.insert((number, HeaderValue::from(number))).1.clone(),
+            _ => known.insert((number, known_number(number))).1.clone(),
         }
     }
 
@@ -185,6 +190,30 @@ impl Values {
         };
         (HeaderValue::from_maybe_shared(whole).ok(), part)
     }
+}
+
+#[cold]
+fn known_number(number: u64) -> HeaderValue {
+    lasting(number.to_string()).unwrap_or_else(|| HeaderValue::from(number))
+}
+
+/// A value that many responses have. The first of them stay for as long as the program runs: then no response has to
+/// count itself among those that share its memory, which costs as much as all else about a value.
+#[cold]
+fn lasting(text: String) -> Option<HeaderValue> {
+    static LASTING: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+    let shared = |text: String| HeaderValue::from_maybe_shared(Bytes::from(text)).ok();
+    // Nobody waits for it: a value that is shared is as good.
+    let Ok(mut lasting) = LASTING.try_lock() else { return shared(text) };
+    if let Some(known) = lasting.iter().find(|known| ***known == *text) {
+        return HeaderValue::from_maybe_shared(Bytes::from_static(known.as_bytes())).ok();
+    }
+    if lasting.len() == LASTING_MAX || text.len() > LASTING_BYTES_MAX {
+        return shared(text);
+    }
+    let text = &*String::leak(text);
+    lasting.push(text);
+    HeaderValue::from_maybe_shared(Bytes::from_static(text.as_bytes())).ok()
 }
 
 /// A value that takes its memory from a room.
