@@ -68,8 +68,18 @@ impl Addresses {
     }
 
     /// The address in its own family: an IPv4 address in an IPv6 dress becomes IPv4.
+    #[inline]
     pub(crate) fn unmapped(&self, address: IpAddr) -> IpAddr {
-        let IpAddr::V6(v6) = address.to_canonical() else { return address.to_canonical() };
+        match address {
+            IpAddr::V4(_) => address,
+            IpAddr::V6(v6) => self.unmapped_v6(v6),
+        }
+    }
+
+    fn unmapped_v6(&self, v6: Ipv6Addr) -> IpAddr {
+        if let Some(v4) = v6.to_ipv4_mapped() {
+            return IpAddr::V4(v4);
+        }
         if self.translators.iter().any(|network| network.contains(&v6)) {
             // The last 32 bits are the IPv4 address.
             return IpAddr::V4(Ipv4Addr::from_bits(v6.to_bits() as u32));
@@ -77,60 +87,121 @@ impl Addresses {
         IpAddr::V6(v6)
     }
 
-    /// Writes the network of an address that is in its own family, or the address alone where all
-    /// bits count.
-    pub(crate) fn write_network(&self, address: IpAddr, out: &mut Vec<u8>) {
-        let (prefix, whole) = match address {
-            IpAddr::V4(_) => (self.ipv4_prefix, 32),
-            IpAddr::V6(_) => (self.ipv6_prefix, 128),
-        };
-        if prefix == whole {
-            return write_address(address, out);
-        }
+    /// The network of an address that is in its own family, or the address alone where all bits count.
+    #[inline]
+    pub(crate) fn network(&self, address: IpAddr) -> AddressText {
         match address {
+            IpAddr::V4(v4) if self.ipv4_prefix == 32 => AddressText::of_v4(v4),
+            _ => self.network_in_general(address),
+        }
+    }
+
+    #[inline(never)]
+    fn network_in_general(&self, address: IpAddr) -> AddressText {
+        let (first, prefix) = match address {
             IpAddr::V4(v4) => {
-                let network = Ipv4Addr::from_bits(v4.to_bits() & (u32::MAX << (32 - prefix)));
-                write_address(network.into(), out);
+                let bits = v4.to_bits() & (u32::MAX << (32 - self.ipv4_prefix));
+                (Ipv4Addr::from_bits(bits).into(), self.ipv4_prefix)
             }
+            IpAddr::V6(v6) if self.ipv6_prefix == 128 => return AddressText::of(v6.into()),
             IpAddr::V6(v6) => {
-                let network = Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << (128 - prefix)));
-                write_address(network.into(), out);
+                let bits = v6.to_bits() & (u128::MAX << (128 - self.ipv6_prefix));
+                (Ipv6Addr::from_bits(bits).into(), self.ipv6_prefix)
+            }
+        };
+        let mut text = AddressText::of(first);
+        text.put(format_args!("/{prefix}"));
+        text
+    }
+}
+
+/// An address or a network in its one canonical spelling (RFC 5952). It takes no memory from the heap.
+#[derive(Clone, Copy)]
+pub(crate) struct AddressText {
+    bytes: [u8; ADDRESS_TEXT_BYTES],
+    length: usize,
+}
+
+/// More than the longest has: eight groups of four digits, seven colons, and `/127`.
+const ADDRESS_TEXT_BYTES: usize = 48;
+
+impl AddressText {
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+
+    pub(crate) fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(v4) => Self::of_v4(v4),
+            IpAddr::V6(v6) => {
+                let mut text = Self { bytes: [0; ADDRESS_TEXT_BYTES], length: 0 };
+                text.put(format_args!("{v6}"));
+                text
             }
         }
-        // Writing to a `Vec` cannot fail.
-        let _ = write!(out, "/{prefix}");
+    }
+
+    /// By hand: it is on the way of every request, and formatting takes ten times as long. The text is put together in
+    /// registers and written at once, because who reads it soon after has to wait for what was written byte by byte.
+    #[inline]
+    fn of_v4(address: Ipv4Addr) -> Self {
+        let [a, b, c, d] = address.octets();
+        let ((first, first_bits), (second, second_bits)) = (two_octets(a, b), two_octets(c, d));
+        let text = u128::from(first) | u128::from(second) << first_bits;
+        let mut bytes = [0; ADDRESS_TEXT_BYTES];
+        bytes[..16].copy_from_slice(&text.to_le_bytes());
+        // Without the dot behind the last number.
+        Self { bytes, length: (first_bits + second_bits) as usize / 8 - 1 }
+    }
+
+    fn put(&mut self, text: core::fmt::Arguments<'_>) {
+        let mut rest = &mut self.bytes[self.length..];
+        let before = rest.len();
+        // There is room for every address.
+        let _ = rest.write_fmt(text);
+        self.length += before - rest.len();
     }
 }
 
-/// Writes an address in its one canonical spelling (RFC 5952).
-pub(crate) fn write_address(address: IpAddr, out: &mut Vec<u8>) {
-    match address {
-        IpAddr::V4(v4) => write_v4(v4, out),
-        // Writing to a `Vec` cannot fail.
-        IpAddr::V6(v6) => _ = write!(out, "{v6}"),
+impl core::fmt::Debug for AddressText {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        String::from_utf8_lossy(self.as_bytes()).fmt(f)
     }
 }
 
-/// By hand: it is on the way of every request, and formatting takes ten times as long.
-fn write_v4(address: Ipv4Addr, out: &mut Vec<u8>) {
-    // As long as the longest, with a dot behind each number.
-    let (mut text, mut length) = ([0; 16], 0);
-    let mut put = |byte: u8| {
-        text[length & 15] = byte;
-        length += 1;
-    };
-    for octet in address.octets() {
-        if octet >= 100 {
-            put(b'0' + octet / 100);
-        }
-        if octet >= 10 {
-            put(b'0' + octet / 10 % 10);
-        }
-        put(b'0' + octet % 10);
-        put(b'.');
-    }
-    out.extend_from_slice(&text[..length - 1]);
+/// Two numbers of an address, each with a dot behind it, the first character in the lowest byte, and how many bits that is.
+#[inline]
+fn two_octets(first: u8, second: u8) -> (u64, u32) {
+    let (first, second) = (OCTETS[usize::from(first)], OCTETS[usize::from(second)]);
+    let (first_bits, second_bits) = (text_bits(first), text_bits(second));
+    (u64::from(first) | u64::from(second) << first_bits, first_bits + second_bits)
 }
+
+/// How many bits the text of an octet has. Its last byte is the dot, whose two highest bits are not set.
+#[inline]
+const fn text_bits(octet: u32) -> u32 {
+    34 - octet.leading_zeros()
+}
+
+/// Each octet with a dot behind it, the first character in the lowest byte.
+static OCTETS: [u32; 256] = {
+    let mut octets = [0; 256];
+    let mut number = 0;
+    while number < 256 {
+        let (mut text, mut rest) = (b'.' as u32, number as u32);
+        loop {
+            text = text << 8 | (b'0' as u32 + rest % 10);
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        octets[number] = text;
+        number += 1;
+    }
+    octets
+};
 
 fn in_range(part: &str, value: u8, min: u8, max: u8) -> Result<(), IdentityError> {
     if (min..=max).contains(&value) {
@@ -149,17 +220,15 @@ mod tests {
         let octets = [0, 1, 9, 10, 99, 100, 101, 199, 200, 255];
         for (a, b) in octets.into_iter().flat_map(|a| octets.map(|b| (a, b))) {
             let address = Ipv4Addr::new(a, b, b, a);
-            let mut out = Vec::new();
-            write_address(address.into(), &mut out);
-            assert_eq!(String::from_utf8(out).unwrap(), address.to_string());
+            let text = AddressText::of(address.into());
+            assert_eq!(text.as_bytes(), address.to_string().as_bytes());
         }
     }
 
     fn text(config: &AddressConfig, address: &str) -> String {
         let addresses = Addresses::new(config).unwrap();
-        let mut out = Vec::new();
-        addresses.write_network(addresses.unmapped(address.parse().unwrap()), &mut out);
-        String::from_utf8(out).unwrap()
+        let text = addresses.network(addresses.unmapped(address.parse().unwrap()));
+        String::from_utf8(text.as_bytes().to_vec()).unwrap()
     }
 
     #[test]
@@ -168,6 +237,14 @@ mod tests {
         assert_eq!(text(&config, "2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
         assert_eq!(text(&config, "192.0.2.7"), "192.0.2.7");
         assert_eq!(text(&config, "::ffff:192.0.2.7"), "192.0.2.7");
+    }
+
+    #[test]
+    fn the_longest_address_has_room() {
+        let config = AddressConfig { ipv6_prefix: 127, ..AddressConfig::default() };
+        let longest = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe";
+        assert_eq!(text(&config, longest), format!("{longest}/127"));
+        assert_eq!(text(&config, "255.255.255.255"), "255.255.255.255");
     }
 
     #[test]

@@ -90,6 +90,7 @@ impl Clients {
     }
 
     /// The client's address in its own family. None if nobody who is believed named one.
+    #[inline]
     pub(crate) fn address(
         &self,
         peer: Option<IpAddr>,
@@ -97,12 +98,22 @@ impl Clients {
         addresses: &Addresses,
     ) -> Option<IpAddr> {
         let peer = peer.map(|peer| addresses.unmapped(peer));
-        if peer.is_none() && !self.local_peer_trusted {
-            return None;
-        }
         if let Trusted::Nobody = self.trust {
             // What headers say is not even looked for.
             return peer;
+        }
+        self.past_proxies(peer, headers, addresses)
+    }
+
+    #[inline(never)]
+    fn past_proxies(
+        &self,
+        peer: Option<IpAddr>,
+        headers: &HeaderMap,
+        addresses: &Addresses,
+    ) -> Option<IpAddr> {
+        if peer.is_none() && !self.local_peer_trusted {
+            return None;
         }
         let chain = Chain::new(headers, self.header);
         let mut chain = chain.map(|entry| entry.map(|address| addresses.unmapped(address)));

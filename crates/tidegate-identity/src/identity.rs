@@ -5,10 +5,10 @@ use std::io::Write as _;
 
 use http::header::HOST;
 use tidegate_core::Timestamp;
-use tidegate_rules::Reads;
 use tidegate_rules::path::normalise;
+use tidegate_rules::{Attribute, Reads};
 
-use crate::address::{Addresses, write_address};
+use crate::address::{AddressText, Addresses};
 use crate::attributes::{Attributes, Token, TokenFault};
 use crate::client::Clients;
 use crate::config::{IdentityConfig, VALUE_BYTES_MAX, names};
@@ -76,8 +76,29 @@ impl Identity {
         }
     }
 
+    /// Hands the attribute `ip` to `read`, as a list of one, or of none where the request has none: for who reads no
+    /// other, and needs no buffer then.
+    #[inline]
+    pub fn with_ip<T>(
+        &self,
+        request: &RequestParts<'_>,
+        read: impl FnOnce(&[Attribute<'_>]) -> T,
+    ) -> T {
+        let (text, ip);
+        let list = match self.client(request) {
+            Some(client) => {
+                text = self.addresses.network(client);
+                ip = [Attribute { name: names::IP, value: text.as_bytes() }];
+                &ip[..]
+            }
+            None => &[],
+        };
+        read(list)
+    }
+
     /// The address of the client whose request it is, past trusted proxies; `None` if nobody who is
     /// believed named one.
+    #[inline]
     pub fn client(&self, request: &RequestParts<'_>) -> Option<IpAddr> {
         self.clients.address(request.peer, request.headers, &self.addresses)
     }
@@ -96,10 +117,10 @@ impl Identity {
     fn put_client(&self, request: &RequestParts<'_>, reads: Reads, out: &mut Attributes) {
         let Some(client) = self.client(request) else { return };
         if reads.any_of(Reads::IP) {
-            out.push_with(names::IP, |values| self.addresses.write_network(client, values));
+            out.push(names::IP, self.addresses.network(client).as_bytes());
         }
         if self.addresses.whole && reads.any_of(Reads::ADDRESS) {
-            out.push_with(names::ADDRESS, |values| write_address(client, values));
+            out.push(names::ADDRESS, AddressText::of(client).as_bytes());
         }
         if self.countries.is_empty() {
             return;

@@ -4,6 +4,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::HashSet;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use ipnet::IpNet;
 use proptest::prelude::*;
 use tidegate_core::Timestamp;
 use tidegate_identity::config::VALUE_BYTES_MAX;
@@ -402,6 +403,36 @@ fn any_header() -> impl Strategy<Value = (HeaderName, HeaderValue)> {
         .prop_map(|(name, value)| (HeaderName::from_static(name), value))
 }
 
+/// Where a connection comes from: of either family, mapped, or from behind a translator.
+fn any_peer() -> impl Strategy<Value = IpAddr> {
+    let proxy = any::<[u8; 3]>().prop_map(|[b, c, d]| Ipv4Addr::new(10, b, c, d));
+    let v4 = prop_oneof![proxy, any::<u32>().prop_map(Ipv4Addr::from_bits)];
+    let translated = |v4: Ipv4Addr| 0x64_ff9b << 96 | u128::from(v4.to_bits());
+    prop_oneof![
+        v4.clone().prop_map(IpAddr::V4),
+        v4.clone().prop_map(|v4| v4.to_ipv6_mapped().into()),
+        v4.prop_map(move |v4| Ipv6Addr::from_bits(translated(v4)).into()),
+        any::<u128>().prop_map(|bits| Ipv6Addr::from_bits(bits).into()),
+    ]
+}
+
+/// A line in which proxies note addresses, or something that looks like one.
+fn forwarding() -> impl Strategy<Value = (HeaderName, HeaderValue)> {
+    let noted = prop::collection::vec(any_peer(), 1..4);
+    let note = |entry: &IpAddr, name: &str| match (name, entry) {
+        ("forwarded", IpAddr::V6(_)) => format!("for=\"[{entry}]\""),
+        ("forwarded", IpAddr::V4(_)) => format!("for={entry}"),
+        _ => entry.to_string(),
+    };
+    let names = prop::sample::select(vec!["forwarded", "x-forwarded-for"]);
+    let line = (names, noted).prop_map(move |(name, noted)| {
+        let entries: Vec<_> = noted.iter().map(|entry| note(entry, name)).collect();
+        let value = HeaderValue::from_str(&entries.join(", ")).expect("a value");
+        (HeaderName::from_static(name), value)
+    });
+    prop_oneof![4 => line, 1 => any_header()]
+}
+
 proptest! {
     #[test]
     fn whatever_a_client_sends_nothing_panics_and_values_are_bounded(
@@ -453,6 +484,49 @@ proptest! {
         headers.append(name, HeaderValue::from_bytes(&last).expect("a value"));
         let ip = value(&compiled(config), "ip", PROXY, &headers);
         prop_assert_eq!(ip, Some(client.to_string()));
+    }
+
+    /// With whatever is trusted, from peers of both families and in an IPv6 dress.
+    #[test]
+    fn the_ip_alone_is_the_ip_among_all_attributes(
+        lines in prop::collection::vec(forwarding(), 0..4),
+        peer in prop::option::of(any_peer()),
+        trust in prop::sample::select(vec![
+            Trust::Nobody, Trust::Hops(1), Trust::Hops(2),
+            Trust::Networks(vec!["10.0.0.0/8".parse().expect("a network")]),
+        ]),
+        prefixes in prop::sample::select(vec![(32, 64), (24, 128), (8, 127), (31, 32)]),
+        which: bool,
+        local_peer_trusted: bool,
+    ) {
+        let header = if which { ForwardedHeader::Forwarded } else { ForwardedHeader::XForwardedFor };
+        let mut config = trusting(header);
+        config.proxies.trust = trust;
+        config.proxies.local_peer_trusted = local_peer_trusted;
+        config.address.translators = vec!["64:ff9b::/96".parse().expect("a network")];
+        (config.address.ipv4_prefix, config.address.ipv6_prefix) = prefixes;
+        let identity = compiled(config);
+        let headers: HeaderMap = lines.into_iter().collect();
+        let request = RequestParts::new(peer, b"GET", b"/", &headers);
+        let all = attributes(&identity, &request);
+        let mut read = Attributes::new();
+        let client = RequestParts::of_client(peer, &headers);
+        identity.attributes_read(&client, Reads::IP, Timestamp::ZERO, &mut read);
+        prop_assert_eq!(read.value("ip"), all.value("ip"));
+        identity.with_ip(&client, |list| {
+            prop_assert!(read.iter().eq(list.iter().copied()), "{list:?}");
+            Ok(())
+        })?;
+        // And it is what the standard library writes of the client.
+        let written = identity.client(&client).map(|address| {
+            let (prefix, whole) = match address {
+                IpAddr::V4(_) => (prefixes.0, 32),
+                IpAddr::V6(_) => (prefixes.1, 128),
+            };
+            let network = IpNet::new(address, prefix).expect("a prefix").trunc();
+            if prefix == whole { address.to_string() } else { network.to_string() }
+        });
+        prop_assert_eq!(all.value("ip"), written.as_ref().map(String::as_bytes));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
@@ -20,6 +21,12 @@ pub trait Enclose<B>: sealed::Sealed {
 
     #[doc(hidden)]
     fn plain(body: B) -> Self::Body;
+    /// What was polled with each body as [`plain`](Self::plain) has it.
+    #[doc(hidden)]
+    #[inline]
+    fn polled<E>(polled: Poll<Result<Response<B>, E>>) -> Poll<Result<Response<Self::Body>, E>> {
+        polled.map_ok(|response| response.map(Self::plain))
+    }
     #[doc(hidden)]
     fn held(body: B, place: Box<dyn Send>) -> Self::Body;
     #[doc(hidden)]
@@ -60,6 +67,14 @@ impl Enclose<axum::body::Body> for InAxum {
     #[inline]
     fn plain(body: axum::body::Body) -> axum::body::Body {
         body
+    }
+
+    /// It is the same, and need not be taken apart.
+    #[inline]
+    fn polled<E>(
+        polled: Poll<Result<Response<axum::body::Body>, E>>,
+    ) -> Poll<Result<Response<axum::body::Body>, E>> {
+        polled
     }
 
     fn held(body: axum::body::Body, place: Place) -> axum::body::Body {

@@ -10,7 +10,7 @@ use tidegate::{Attribute, Call, CheckError, Reads};
 use tidegate_identity::Attributes;
 use tidegate_rules::resolve::ResolveError;
 
-use crate::standing::{Policy, Standing};
+use crate::standing::{Binding, Policy, Standing};
 
 /// Who decides whether a request may pass: a limiter in this process, one whose limits nodes share, or
 /// a daemon elsewhere.
@@ -74,6 +74,12 @@ pub trait Decided: Send + 'static {
     /// How long to hold an allowed call back.
     fn delay(&self) -> Duration;
 
+    /// Whether the call may pass, and at once.
+    #[inline]
+    fn passes_at_once(&self) -> bool {
+        self.is_allowed() && self.delay().is_zero()
+    }
+
     /// What the client is told.
     fn standing(&self) -> Standing<'_>;
 
@@ -81,6 +87,13 @@ pub trait Decided: Send + 'static {
     #[inline]
     fn standing_without_policies(&self) -> Standing<'_> {
         self.standing()
+    }
+
+    /// The numbers of the binding limit of a call that passes, where its [standing](Self::standing) has them: the
+    /// limit, what it has left, and the seconds until it has everything back, rounded up.
+    #[inline]
+    fn binding_numbers(&self) -> Option<[u64; 3]> {
+        self.standing_without_policies().binding().map(Binding::numbers)
     }
 
     /// The policy of a call that passes under one limit and no other, as most do: all that its
@@ -99,6 +112,12 @@ pub trait Decided: Send + 'static {
 
     /// Whether somebody has to be told of the response.
     fn counts_responses(&self) -> bool;
+
+    /// Whether somebody has to be told how the call goes on, for one of the two reasons above.
+    #[inline]
+    fn is_awaited(&self) -> bool {
+        self.holds_places() || self.counts_responses()
+    }
 }
 
 /// An answer that is waited for.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::Response;
@@ -23,16 +23,19 @@ pin_project! {
     /// as `W` has it.
     pub struct ResponseFuture<F, D: Decide, O, E, W> {
         #[pin]
-        state: State<F, D, O, E>,
+        state: State<F, O, E>,
+        // Of a request that is with the service behind. It is not a part of the state, so that the future there is
+        // made where it stays.
+        passage: Passage<D>,
         enclosed_by: PhantomData<fn() -> W>,
     }
 }
 
 pin_project! {
     #[project = StateProjection]
-    enum State<F, D: Decide, O, E> {
+    enum State<F, O, E> {
         // The request is with the service behind.
-        Calling { #[pin] future: F, passage: Passage<D> },
+        Calling { #[pin] future: F },
         Refused { response: Option<Response<Bytes>> },
         // It waits for its decision or for its turn first.
         Later { future: Pin<Box<dyn Future<Output = Answer<O, E>> + Send>> },
@@ -40,10 +43,10 @@ pin_project! {
 }
 
 impl<F, D: Decide, O, E, W> ResponseFuture<F, D, O, E, W> {
+    /// With what calls the service behind.
     #[inline]
-    pub(crate) fn calling(future: F, passage: Passage<D>) -> Self {
-        // Not by way of `of`: what is large is moved once.
-        Self { state: State::Calling { future, passage }, enclosed_by: PhantomData }
+    pub(crate) fn calling(call: impl FnOnce() -> F, passage: Passage<D>) -> Self {
+        Self { state: State::Calling { future: call() }, passage, enclosed_by: PhantomData }
     }
 
     pub(crate) fn refused(response: Response<Bytes>) -> Self {
@@ -54,9 +57,8 @@ impl<F, D: Decide, O, E, W> ResponseFuture<F, D, O, E, W> {
         Self::of(State::Later { future })
     }
 
-    #[inline]
-    fn of(state: State<F, D, O, E>) -> Self {
-        Self { state, enclosed_by: PhantomData }
+    fn of(state: State<F, O, E>) -> Self {
+        Self { state, passage: Passage::undecided(), enclosed_by: PhantomData }
     }
 }
 
@@ -68,11 +70,20 @@ where
 {
     type Output = Answer<W::Body, E>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            StateProjection::Calling { future, passage } => {
-                let response = ready!(future.poll(cx))?;
-                Poll::Ready(Ok(passage.respond::<B, W>(response)))
+        let this = self.project();
+        match this.state.project() {
+            StateProjection::Calling { future } => {
+                let mut polled = future.poll(cx);
+                // Where it is: a response is large.
+                if let Poll::Ready(Ok(response)) = &mut polled {
+                    this.passage.tell(response);
+                }
+                if this.passage.is_over() {
+                    return W::polled(polled);
+                }
+                polled.map_ok(|response| this.passage.enclose::<B, W>(response))
             }
             StateProjection::Refused { response } => {
                 let response = response.take().unwrap_or_default();

@@ -38,6 +38,7 @@ impl<'r> Head<'r> {
 pub struct Peer(pub SocketAddr);
 
 /// Where the address is found unless the layer is told otherwise.
+#[inline]
 pub(crate) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     if let Some(Peer(address)) = extensions.get() {
         return Some(address.ip());

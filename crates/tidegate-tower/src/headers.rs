@@ -7,7 +7,7 @@ use http::HeaderMap;
 use http::header::{self, CACHE_CONTROL, HeaderName, HeaderValue};
 
 use crate::decide::Decided;
-use crate::standing::{Policy, Standing, Unit, secs_ceil};
+use crate::standing::{Binding, Policy, Standing, Unit, secs_ceil};
 use crate::text::{put_integer, put_name, put_number};
 use crate::values::Values;
 
@@ -51,7 +51,7 @@ impl HeaderSet {
         if !standing.is_allowed() {
             headers.reserve(REFUSAL_HEADERS_MAX);
         }
-        Told::of(self, standing).put_into(headers);
+        Texts::of(self, standing).put_into(headers);
         if standing.is_allowed() {
             return;
         }
@@ -75,7 +75,7 @@ impl HeaderSet {
         if !is_told(headers) {
             return self.write(standing, headers);
         }
-        Told::of(self, standing).add_to(headers);
+        Texts::of(self, standing).add_to_theirs(headers);
     }
 
     /// Appends the headers of this set as lines of HTTP/1: for servers that make their answers themselves.
@@ -171,16 +171,17 @@ fn put_standing(out: &mut Vec<u8>, standing: &Standing<'_>) {
     for (index, named) in standing.policies().enumerate() {
         put_separator(out, index);
         put_name(out, named);
-        put_left(out, named.0, standing.until_secs(named.0));
+        let (remaining, until_secs) = (named.0.remaining(), standing.until_secs(named.0));
+        put_left(out, Left { remaining, until_secs });
     }
 }
 
 /// `;r=9;t=6`.
 #[inline]
-pub(crate) fn put_left(out: &mut Vec<u8>, policy: &Policy<'_>, until_secs: Option<u64>) {
+pub(crate) fn put_left(out: &mut Vec<u8>, left: Left) {
     out.extend_from_slice(b";r=");
-    put_integer(out, policy.remaining());
-    if let Some(secs) = until_secs {
+    put_integer(out, left.remaining);
+    if let Some(secs) = left.until_secs {
         out.extend_from_slice(b";t=");
         put_integer(out, secs);
     }
@@ -211,20 +212,48 @@ fn is_told(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| *name == RATELIMIT || *name == X_REMAINING)
 }
 
-/// What a response tells of where its client stands, written when that was decided: it is smaller than the
-/// decision, which need not be kept for it.
+/// What a response tells of where its client stands: less than the decision, which need not be kept for it. What most
+/// responses tell is written when they are there, so that little is moved about until then.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
-    policies: Option<HeaderValue>,
-    standing: Option<HeaderValue>,
-    /// The limit, what it has left, and the seconds until it has everything back.
-    numbers: Option<[u64; 3]>,
+pub(crate) enum Told {
+    #[default]
+    Nothing,
+    Numbers(Numbers),
+    Only(Only),
+    Texts(Box<Texts>),
+}
+
+/// The limit, what it has left, and the seconds until it has everything back.
+pub(crate) type Numbers = [u64; 3];
+
+/// What is told of a call that passes under one limit alone, which is therefore the binding one.
+#[derive(Debug)]
+pub(crate) struct Only {
+    /// What the policy is; `None` once it is told.
+    policy: Option<HeaderValue>,
+    /// How much of that is its name.
+    name_bytes: usize,
+    left: Left,
+    /// The numbers are told where it is there.
+    limit: Option<u64>,
+}
+
+/// What a policy has left, and after how many seconds it has everything back, where that is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    pub(crate) remaining: u64,
+    pub(crate) until_secs: Option<u64>,
+}
+
+impl Left {
+    /// The same beside the limit.
+    #[inline]
+    fn numbers(self, limit: u64) -> Numbers {
+        [limit, self.remaining, self.until_secs.unwrap_or(0)]
+    }
 }
 
 impl Told {
-    /// How many headers there are at most.
-    const HEADERS_MAX: usize = 5;
-
     /// Of a decision. What the set does not tell is not asked for.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "it is written where it stays, and not copied there")]
@@ -234,25 +263,93 @@ impl Told {
                 Some(policy) if !policy.is_violated() => Self::of_only(set, &policy),
                 _ => Self::of(set, &decided.standing()),
             },
-            HeaderSet::XRateLimit => Self::of(set, &decided.standing_without_policies()),
-            HeaderSet::None => Self::default(),
+            HeaderSet::XRateLimit => decided.binding_numbers().map_or(Self::Nothing, Self::Numbers),
+            HeaderSet::None => Self::Nothing,
         }
     }
 
-    /// Of a call that passes under one limit alone, which is therefore the binding one.
     #[inline]
     fn of_only(set: HeaderSet, policy: &Policy<'_>) -> Self {
-        let until_secs = policy.until_secs();
-        let (policies, standing) = Values::with(|values| values.only_policy(policy, until_secs));
-        let numbers = [policy.quota(), policy.remaining(), until_secs.unwrap_or(0)];
-        Self { policies, standing, numbers: set.has_x().then_some(numbers) }
+        let left = Left { remaining: policy.remaining(), until_secs: policy.until_secs() };
+        let limit = set.has_x().then_some(policy.quota());
+        match Values::with(|values| values.policy(policy)) {
+            Some((text, name_bytes)) => {
+                Self::Only(Only { policy: Some(text), name_bytes, left, limit })
+            }
+            None => limit.map_or(Self::Nothing, |limit| Self::Numbers(left.numbers(limit))),
+        }
     }
+
+    #[cold]
+    fn of(set: HeaderSet, standing: &Standing<'_>) -> Self {
+        Self::Texts(Box::new(Texts::of(set, standing)))
+    }
+
+    /// Adds them to those of a layer or a server further in, as [`HeaderSet::add`] says. Nothing is left to be told
+    /// then.
+    #[inline]
+    pub(crate) fn add_to(&mut self, headers: &mut HeaderMap) {
+        match self {
+            Self::Nothing => {}
+            Self::Numbers(numbers) => add_numbers(*numbers, headers),
+            Self::Only(only) => only.add_to(headers),
+            Self::Texts(texts) => texts.add_to(headers),
+        }
+    }
+}
+
+#[inline(never)]
+fn add_numbers(numbers: Numbers, headers: &mut HeaderMap) {
+    if is_told(headers) {
+        return Texts { numbers: Some(numbers), ..Texts::default() }.add_to_theirs(headers);
+    }
+    headers.reserve(Texts::room(false));
+    put_numbers(numbers, headers);
+}
+
+impl Only {
+    #[inline(never)]
+    fn add_to(&mut self, headers: &mut HeaderMap) {
+        let Some(policy) = self.policy.take() else { return };
+        let has_x = self.limit.is_some();
+        let numbers = self.limit.map(|limit| self.left.numbers(limit));
+        let name = policy.as_bytes().get(..self.name_bytes).unwrap_or_default();
+        let (standing, remaining) = Values::with(|values| values.left(name, self.left, has_x));
+        if is_told(headers) {
+            let mut texts = Texts { policies: Some(policy), standing, numbers };
+            return texts.add_to_theirs(headers);
+        }
+        headers.reserve(Texts::room(has_x));
+        headers.insert(&RATELIMIT_POLICY, policy);
+        if let Some(standing) = standing {
+            headers.insert(&RATELIMIT, standing);
+        }
+        if let (Some([limit, _, reset]), Some(remaining)) = (numbers, remaining) {
+            Values::with(|values| {
+                headers.insert(&X_LIMIT, values.known_number(limit));
+                headers.insert(&X_REMAINING, remaining);
+                headers.insert(&X_RESET, values.number(reset));
+            });
+        }
+    }
+}
+
+/// The same as it is written.
+#[derive(Debug, Default)]
+pub(crate) struct Texts {
+    policies: Option<HeaderValue>,
+    standing: Option<HeaderValue>,
+    numbers: Option<Numbers>,
+}
+
+impl Texts {
+    /// How many headers there are at most.
+    const HEADERS_MAX: usize = 5;
 
     pub(crate) fn of(set: HeaderSet, standing: &Standing<'_>) -> Self {
         let has_policies = set.has_ietf() && standing.has_policies();
         let binding = standing.binding().filter(|_| set.has_x());
-        let numbers = binding
-            .map(|binding| [binding.limit, binding.remaining, secs_ceil(binding.reset_after)]);
+        let numbers = binding.map(Binding::numbers);
         if !has_policies {
             return Self { numbers, ..Self::default() };
         }
@@ -266,15 +363,18 @@ impl Told {
         Self { policies, standing, numbers }
     }
 
+    /// How much room is made in a map: at once, while there is little to move; with a place for the length that servers
+    /// add later.
+    #[inline]
+    fn room(has_both: bool) -> usize {
+        if has_both { Self::HEADERS_MAX + 1 } else { Self::HEADERS_MAX - 1 }
+    }
+
     /// Puts them into a map, in the place of any that are there.
+    #[inline]
     pub(crate) fn put_into(&mut self, headers: &mut HeaderMap) {
         if self.policies.is_some() || self.numbers.is_some() {
-            // At once, while there is little to move; with a place for the length that servers add later.
-            headers.reserve(if self.policies.is_some() && self.numbers.is_some() {
-                Self::HEADERS_MAX + 1
-            } else {
-                Self::HEADERS_MAX - 1
-            });
+            headers.reserve(Self::room(self.policies.is_some() && self.numbers.is_some()));
         }
         if let Some(value) = self.policies.take() {
             headers.insert(&RATELIMIT_POLICY, value);
@@ -287,11 +387,13 @@ impl Told {
         }
     }
 
-    /// Adds them to those of a layer or a server further in, as [`HeaderSet::add`] says.
+    #[inline]
     pub(crate) fn add_to(&mut self, headers: &mut HeaderMap) {
-        if !is_told(headers) {
-            return self.put_into(headers);
-        }
+        if is_told(headers) { self.add_to_theirs(headers) } else { self.put_into(headers) }
+    }
+
+    #[cold]
+    fn add_to_theirs(&mut self, headers: &mut HeaderMap) {
         for (name, value) in
             [(&RATELIMIT_POLICY, self.policies.take()), (&RATELIMIT, self.standing.take())]
         {
@@ -311,7 +413,7 @@ impl Told {
 }
 
 /// The numbers of the binding limit, in the place of any that are there.
-fn put_numbers([limit, remaining, reset]: [u64; 3], headers: &mut HeaderMap) {
+fn put_numbers([limit, remaining, reset]: Numbers, headers: &mut HeaderMap) {
     Values::with(|values| {
         headers.insert(&X_LIMIT, values.known_number(limit));
         headers.insert(&X_REMAINING, values.number(remaining));
@@ -369,10 +471,21 @@ mod tests {
         }
     }
 
+    /// What a response has, and what it has with the headers of a layer further in.
+    fn told_and_added(own: &Own, set: HeaderSet) -> [HeaderMap; 2] {
+        let mut further_in = HeaderMap::new();
+        let inner = Standing::allowed().with(Policy::new("inner", 20, 19));
+        let inner = inner.bound_by(20, 19, Duration::from_secs(1));
+        HeaderSet::All.write(&inner, &mut further_in);
+        [HeaderMap::new(), further_in].map(|mut headers| {
+            Told::of_decided(set, own).add_to(&mut headers);
+            headers
+        })
+    }
+
     fn told(own: &Own, set: HeaderSet) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        Told::of_decided(set, own).add_to(&mut headers);
-        headers
+        let [told, _] = told_and_added(own, set);
+        told
     }
 
     #[test]
@@ -384,13 +497,18 @@ mod tests {
         let is_denied = (policy.violated(None), wait);
         for (policy, retry_after) in [passes, is_denied] {
             for set in [HeaderSet::All, HeaderSet::Ietf, HeaderSet::XRateLimit, HeaderSet::None] {
-                let [short, long] = [true, false]
-                    .map(|tells_policy| told(&Own { policy, retry_after, tells_policy }, set));
+                let [short, long] = [true, false].map(|tells_policy| {
+                    told_and_added(&Own { policy, retry_after, tells_policy }, set)
+                });
                 assert_eq!(short, long, "{set}");
             }
         }
         let own = Own { policy: passes.0, retry_after: None, tells_policy: true };
         assert_eq!(told(&own, HeaderSet::All)["ratelimit"], "\"own\";r=9;t=6");
         assert_eq!(told(&own, HeaderSet::All)["x-ratelimit-remaining"], "9");
+        let [_, added] = told_and_added(&own, HeaderSet::All);
+        let standings: Vec<_> = added.get_all("ratelimit").iter().collect();
+        assert_eq!(standings, ["\"inner\";r=19", "\"own\";r=9;t=6"]);
+        assert_eq!(added["x-ratelimit-remaining"], "9", "of the limit that has less left");
     }
 }

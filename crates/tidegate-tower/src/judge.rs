@@ -2,14 +2,15 @@
 //! the settings. It waits for nobody.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Response;
-use tidegate::{Call, Clock as _, Reads, SystemClock, Timestamp};
-use tidegate_identity::{Attributes, RequestParts};
+use http::{Extensions, Request, Response};
+use tidegate::{Attribute, Call, Clock as _, Reads, SystemClock, Timestamp};
+use tidegate_identity::{Attributes, Identity, RequestParts};
 
 use crate::decide::{Asked, Decide, Decided, Undecided};
 use crate::grpc;
@@ -39,16 +40,61 @@ thread_local! {
     static ATTRIBUTES: RefCell<Attributes> = RefCell::default();
 }
 
+/// All attributes but one, without which a request is described by the text of an address and nothing else.
+const NOT_IP: Reads = Reads::ADDRESS.and(Reads::COUNTRY).and(Reads::ASN).and(Reads::OF_REQUEST);
+
 const DOUBTFUL: &str = "the request names more than one host or key, or one that is none";
 
 impl<D: Decide> Settings<D> {
-    /// Decides a request at once where that is possible. All but what most requests do is in a box, so that little is
-    /// moved about for these.
+    /// Decides a request at once where that is possible, and says with what it passes in the place for that. All but what
+    /// most requests do is in a box, so that little is moved about for these.
     #[inline]
-    pub(crate) fn judge(&self, head: &Head<'_>) -> Result<Passage<D>, Box<First<D>>> {
-        let mut attributes = ATTRIBUTES.take();
+    pub(crate) fn judge<B>(
+        &self,
+        request: &Request<B>,
+        passage: &mut Passage<D>,
+    ) -> Result<(), Box<First<D>>> {
         let mut begun = self.decider.begin();
         let reads = self.reads(begun.as_ref());
+        let decided = match &self.identity {
+            Some(identity) if !reads.any_of(NOT_IP) && self.cost.is_none() => self
+                .decide_by_ip(identity, request, reads, &mut begun)
+                .ok_or_else(|| self.asked(&Head::of(request), reads, Attributes::new(), 1))?,
+            _ => self.decide_described(&Head::of(request), reads, &mut begun)?,
+        };
+        if decided.is_ok() && begun.as_ref().is_some_and(D::Decided::passes_at_once) {
+            passage.pass_at_once(&mut begun, &self.decider, self.headers);
+            return Ok(());
+        }
+        Err(self.weighed(&Head::of(request), decided, begun))
+    }
+
+    /// Decides by the address of the client, of which no more than a text is made.
+    #[inline]
+    fn decide_by_ip<B>(
+        &self,
+        identity: &Identity,
+        request: &Request<B>,
+        reads: Reads,
+        begun: &mut Option<D::Decided>,
+    ) -> Option<Result<(), Undecided>> {
+        let peer = self.find_peer(request.extensions());
+        let client = RequestParts::of_client(peer, request.headers());
+        let mut decide = |list: &[Attribute<'_>]| {
+            self.decider.decide_begun(begun, &Call::new(&self.domain, list))
+        };
+        if reads.any_of(Reads::IP) { identity.with_ip(&client, decide) } else { decide(&[]) }
+    }
+
+    /// Decides by all that is read of a request, in the buffer of this thread.
+    #[inline(never)]
+    fn decide_described(
+        &self,
+        head: &Head<'_>,
+        reads: Reads,
+        begun: &mut Option<D::Decided>,
+    ) -> Result<Result<(), Undecided>, Box<First<D>>> {
+        let mut attributes = ATTRIBUTES.take();
         self.describe_to(head, reads, &mut attributes);
         if self.refuse_doubtful && attributes.doubts().any() {
             ATTRIBUTES.replace(attributes);
@@ -56,18 +102,13 @@ impl<D: Decide> Settings<D> {
         }
         let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
         let decided = attributes.with_list(|list| {
-            self.decider.decide_begun(&mut begun, &Call::new(&self.domain, list).with_cost(cost))
+            self.decider.decide_begun(begun, &Call::new(&self.domain, list).with_cost(cost))
         });
         let Some(decided) = decided else {
             return Err(self.asked(head, reads, attributes, cost));
         };
         ATTRIBUTES.replace(attributes);
-        if decided.is_ok()
-            && begun.as_ref().is_some_and(|one| one.is_allowed() && one.delay().is_zero())
-        {
-            return Ok(Passage::at_once(&mut begun, &self.decider, self.headers));
-        }
-        Err(self.weighed(head, decided, begun))
+        Ok(decided)
     }
 
     /// Which attributes are made. Who describes requests may look at all of them, and a doubt may be about each.
@@ -131,8 +172,7 @@ impl<D: Decide> Settings<D> {
         }
         let delay = decided.delay();
         if delay.is_zero() {
-            let passage = Passage::at_once(&mut Some(decided), &self.decider, self.headers);
-            return Verdict::Pass(passage);
+            return Verdict::Pass(Passage::at_once(decided, &self.decider, self.headers));
         }
         if delay <= self.delay_max {
             let passage = Passage::waiting(decided, &self.decider, self.headers);
@@ -148,10 +188,7 @@ impl<D: Decide> Settings<D> {
     fn describe_to(&self, head: &Head<'_>, reads: Reads, attributes: &mut Attributes) {
         match &self.identity {
             Some(identity) => {
-                let peer = (self.peer)(head.extensions);
-                if peer.is_none() {
-                    warn_of_no_peer();
-                }
+                let peer = self.find_peer(head.extensions);
                 let Head { method, uri, headers, .. } = *head;
                 let parts = if reads.any_of(Reads::OF_REQUEST) {
                     RequestParts::of_http(peer, method, uri, headers)
@@ -167,6 +204,19 @@ impl<D: Decide> Settings<D> {
         if let Some(describe) = &self.describe {
             describe(head, attributes);
         }
+    }
+
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "on the way of every request; what it returns is large for a register"
+    )]
+    fn find_peer(&self, extensions: &Extensions) -> Option<IpAddr> {
+        let peer = self.peer.of(extensions);
+        if peer.is_none() {
+            warn_of_no_peer();
+        }
+        peer
     }
 
     fn refusal(&self, standing: &Standing<'_>, tongue: Tongue) -> Response<Bytes> {

@@ -50,7 +50,25 @@ type Describe = dyn Fn(&Head<'_>, &mut Attributes) + Send + Sync;
 /// What a request costs.
 type Cost = dyn Fn(&Head<'_>) -> u64 + Send + Sync;
 /// Who is at the other end of the connection.
-type FindPeer = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
+type TellPeer = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
+
+/// Where the address of the other end of a connection is found.
+#[derive(Clone)]
+pub(crate) enum FindPeer {
+    /// Where servers note it. It is told apart from what programs say because a call that is known costs less.
+    Noted,
+    Told(Arc<TellPeer>),
+}
+
+impl FindPeer {
+    #[inline]
+    pub(crate) fn of(&self, extensions: &Extensions) -> Option<IpAddr> {
+        match self {
+            Self::Noted => head::peer(extensions),
+            Self::Told(find) => find(extensions),
+        }
+    }
+}
 
 /// All of it, behind one pointer.
 pub(crate) struct Settings<D> {
@@ -59,7 +77,7 @@ pub(crate) struct Settings<D> {
     pub(crate) identity: Option<Arc<Identity>>,
     pub(crate) describe: Option<Arc<Describe>>,
     pub(crate) cost: Option<Arc<Cost>>,
-    pub(crate) peer: Arc<FindPeer>,
+    pub(crate) peer: FindPeer,
     pub(crate) headers: HeaderSet,
     pub(crate) delay_max: Duration,
     pub(crate) on_undecided: OnUndecided,
@@ -91,7 +109,7 @@ impl<D: Decide> RateLimitLayer<D> {
             identity: identity.map(Arc::new),
             describe: None,
             cost: None,
-            peer: Arc::new(head::peer),
+            peer: FindPeer::Noted,
             headers: HeaderSet::default(),
             delay_max: RateLimitLayer::DELAY_MAX_DEFAULT,
             on_undecided: OnUndecided::default(),
@@ -151,7 +169,7 @@ impl<D: Decide, W> RateLimitLayer<D, W> {
         self,
         peer: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static,
     ) -> Self {
-        self.with(|settings| settings.peer = Arc::new(peer))
+        self.with(|settings| settings.peer = FindPeer::Told(Arc::new(peer)))
     }
 
     /// Which headers responses have; all unless said.
@@ -214,7 +232,7 @@ impl<D> Clone for Settings<D> {
             identity: self.identity.clone(),
             describe: self.describe.clone(),
             cost: self.cost.clone(),
-            peer: Arc::clone(&self.peer),
+            peer: self.peer.clone(),
             headers: self.headers,
             delay_max: self.delay_max,
             on_undecided: self.on_undecided,

@@ -18,6 +18,11 @@ impl Decided for RuleDecision {
         RuleDecision::delay(self)
     }
 
+    #[inline]
+    fn passes_at_once(&self) -> bool {
+        RuleDecision::passes_at_once(self)
+    }
+
     fn standing(&self) -> Standing<'_> {
         Standing::of(self)
     }
@@ -25,6 +30,11 @@ impl Decided for RuleDecision {
     #[inline]
     fn standing_without_policies(&self) -> Standing<'_> {
         Standing::without_policies(self)
+    }
+
+    #[inline]
+    fn binding_numbers(&self) -> Option<[u64; 3]> {
+        RuleDecision::binding_numbers(self)
     }
 
     #[inline]
@@ -42,6 +52,11 @@ impl Decided for RuleDecision {
 
     fn counts_responses(&self) -> bool {
         RuleDecision::counts_responses(self)
+    }
+
+    #[inline]
+    fn is_awaited(&self) -> bool {
+        RuleDecision::is_awaited(self)
     }
 }
 
@@ -200,7 +215,7 @@ mod tests {
     use tidegate_rules::{ParseOptions, Source};
 
     use super::*;
-    use crate::headers::{HeaderSet, Told};
+    use crate::headers::{HeaderSet, Texts, Told};
 
     /// Every algorithm alone, several limits together, and those that clients are not told of.
     const RULES: &str = r#"
@@ -251,7 +266,7 @@ rules:
                     straight.insert("content-type", HeaderValue::from_static("text/plain"));
                     let mut general = straight.clone();
                     Told::of_decided(set, &decision).add_to(&mut straight);
-                    Told::of(set, &decision.standing()).add_to(&mut general);
+                    Texts::of(set, &decision.standing()).add_to(&mut general);
                     prop_assert_eq!(straight, general);
                 }
             }

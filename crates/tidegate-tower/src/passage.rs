@@ -28,14 +28,35 @@ struct Kept<D: Decide> {
 
 impl<D: Decide> Passage<D> {
     /// Of a call that passes at once.
-    #[inline]
-    pub(crate) fn at_once(place: &mut Option<D::Decided>, by: &Arc<D>, set: HeaderSet) -> Self {
-        let Some(decided) = place else { return Self::undecided() };
-        let told = Told::of_decided(set, decided);
-        let is_kept = decided.holds_places() || decided.counts_responses();
-        // For most calls the decision stays where it is.
-        let kept = if is_kept { place.take() } else { None };
-        Self { told, kept: kept.map(|decided| Box::new(Kept::new(decided, by, false))) }
+    #[inline(never)]
+    pub(crate) fn at_once(decided: D::Decided, by: &Arc<D>, set: HeaderSet) -> Self {
+        let mut passage = Self::undecided();
+        passage.pass_at_once(&mut Some(decided), by, set);
+        passage
+    }
+
+    /// Makes it that of a call that passes at once. The decision stays where it is for most calls.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "on the way of every request, where it is known to be empty"
+    )]
+    pub(crate) fn pass_at_once(
+        &mut self,
+        place: &mut Option<D::Decided>,
+        by: &Arc<D>,
+        set: HeaderSet,
+    ) {
+        let Some(decided) = place else { return };
+        self.told = Told::of_decided(set, decided);
+        if decided.is_awaited() {
+            self.keep(place, by);
+        }
+    }
+
+    #[cold]
+    fn keep(&mut self, place: &mut Option<D::Decided>, by: &Arc<D>) {
+        self.kept = place.take().map(|decided| Box::new(Kept::new(decided, by, false)));
     }
 
     /// Of a call that waits for its turn.
@@ -45,6 +66,7 @@ impl<D: Decide> Passage<D> {
     }
 
     /// Of a call that passes without a decision.
+    #[inline]
     pub(crate) fn undecided() -> Self {
         Self { told: Told::default(), kept: None }
     }
@@ -56,18 +78,32 @@ impl<D: Decide> Passage<D> {
         }
     }
 
-    /// The response, with headers that tell the client where it stands. Nothing is left of the passage then; it is not
-    /// moved for that, because it is large.
+    /// The response, with headers that tell the client where it stands. Nothing is left of the passage then.
     pub(crate) fn respond<B, W: Enclose<B>>(
         &mut self,
         mut response: Response<B>,
     ) -> Response<W::Body> {
+        self.tell(&mut response);
+        self.enclose::<B, W>(response)
+    }
+
+    /// Tells the client where it stands.
+    #[inline]
+    pub(crate) fn tell<B>(&mut self, response: &mut Response<B>) {
         self.told.add_to(response.headers_mut());
-        let Some(mut kept) = self.kept.take() else { return response.map(W::plain) };
-        if kept.responded(&response) {
-            response.map(|body| W::held(body, kept))
-        } else {
-            response.map(W::plain)
+    }
+
+    /// Whether nobody cares how the call ends.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.kept.is_none()
+    }
+
+    /// The response with what is held until its end.
+    pub(crate) fn enclose<B, W: Enclose<B>>(&mut self, response: Response<B>) -> Response<W::Body> {
+        match self.kept.take() {
+            None => response.map(W::plain),
+            Some(kept) => kept.enclose::<B, W>(response),
         }
     }
 }
@@ -75,6 +111,15 @@ impl<D: Decide> Passage<D> {
 impl<D: Decide> Kept<D> {
     fn new(decided: D::Decided, by: &Arc<D>, is_waiting: bool) -> Self {
         Self { decided: Some(decided), by: Arc::clone(by), is_waiting }
+    }
+
+    #[cold]
+    fn enclose<B, W: Enclose<B>>(mut self: Box<Self>, response: Response<B>) -> Response<W::Body> {
+        if self.responded(&response) {
+            response.map(|body| W::held(body, self))
+        } else {
+            response.map(W::plain)
+        }
     }
 
     /// The response is there. Says whether something is held until its end.

@@ -11,7 +11,7 @@ use crate::awaited::Awaited;
 use crate::body::{Enclose, Enclosed};
 use crate::decide::{Asked, Decide, Decided as _};
 use crate::future::ResponseFuture;
-use crate::head::{Head, Tongue};
+use crate::head::Tongue;
 use crate::judge::{First, Verdict};
 use crate::layer::Settings;
 use crate::passage::Passage;
@@ -60,11 +60,11 @@ where
 
     #[inline]
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let passage = match self.settings.judge(&Head::of(&request)) {
-            Ok(passage) => passage,
-            Err(first) => return self.call_otherwise(request, *first),
-        };
-        ResponseFuture::calling(self.inner.call(request), passage)
+        let mut passage = Passage::undecided();
+        if let Err(first) = self.settings.judge(&request, &mut passage) {
+            return self.call_otherwise(request, *first);
+        }
+        ResponseFuture::calling(|| self.inner.call(request), passage)
     }
 }
 
@@ -87,7 +87,7 @@ impl<S, D, W> RateLimit<S, D, W> {
     {
         match first {
             First::Known(Verdict::Pass(passage)) => {
-                ResponseFuture::calling(self.inner.call(request), passage)
+                ResponseFuture::calling(|| self.inner.call(request), passage)
             }
             First::Known(Verdict::Refuse(response)) => ResponseFuture::refused(response),
             First::Known(Verdict::Wait(passage, delay)) => {

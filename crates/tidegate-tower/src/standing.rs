@@ -19,16 +19,24 @@ pub struct Standing<'a> {
 }
 
 /// One limit, as clients see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Policy<'a> {
     pub(crate) name: &'a str,
     pub(crate) quota: u64,
     pub(crate) unit: Unit,
-    /// In whole seconds; 0 is none that can be told.
-    pub(crate) window_secs: u64,
+    pub(crate) window: Window<'a>,
     remaining: u64,
     until: Option<Duration>,
     violated: bool,
+}
+
+/// The time in which a quota comes back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Window<'a> {
+    /// In whole seconds; 0 is none that can be told.
+    Secs(u64),
+    /// Whatever that of this limit is. To work it out takes longer than to find that it is known already.
+    Of(LimitDecision<'a>),
 }
 
 /// What a policy counts.
@@ -47,6 +55,13 @@ pub(crate) struct Binding {
     pub(crate) limit: u64,
     pub(crate) remaining: u64,
     pub(crate) reset_after: Duration,
+}
+
+impl Binding {
+    /// As they are told, with whole seconds until everything is back.
+    pub(crate) fn numbers(&self) -> [u64; 3] {
+        [self.limit, self.remaining, secs_ceil(self.reset_after)]
+    }
 }
 
 /// Why a call was denied, and for how long.
@@ -202,14 +217,15 @@ impl<'a> Policy<'a> {
     /// A policy that gives `quota` and has `remaining` left.
     pub const fn new(name: &'a str, quota: u64, remaining: u64) -> Self {
         let unit = Unit::Requests;
-        Self { name, quota, unit, window_secs: 0, remaining, until: None, violated: false }
+        let window = Window::Secs(0);
+        Self { name, quota, unit, window, remaining, until: None, violated: false }
     }
 
     /// The same with the time in which the quota comes back, in whole seconds, rounded up. Below a
     /// second it is left out: the field knows no fractions.
     #[must_use]
     pub fn per(mut self, window: Duration) -> Self {
-        self.window_secs = if window < Duration::from_secs(1) { 0 } else { secs_ceil(window) };
+        self.window = Window::Secs(window_secs(window));
         self
     }
 
@@ -252,11 +268,11 @@ impl<'a> Policy<'a> {
     /// That of a call that passes under one limit and no other.
     #[inline]
     pub(crate) fn only(decision: &'a RuleDecision) -> Option<Self> {
-        let mut limits = decision.limits();
-        let (only, other) = (limits.next()?, limits.next());
-        let is_told = only.is_enforced() && !only.is_reserve() && only.is_allowed();
-        let is_only = other.is_none() && decision.is_allowed() && decision.limit().is_some();
-        (is_told && is_only).then(|| Self::of(&only))
+        let limit = decision.only_limit()?;
+        let counts = if limit.is_at_once() { Unit::ConcurrentRequests } else { Unit::Requests };
+        let policy = Self::new(limit.shown_name(), limit.limit(), limit.remaining());
+        let policy = policy.counting(counts).resets_after(limit.reset_after());
+        Some(Self { window: Window::Of(limit), ..policy })
     }
 
     /// What clients know it by.
@@ -272,8 +288,11 @@ impl<'a> Policy<'a> {
         self.unit
     }
 
-    pub(crate) const fn window_secs(&self) -> u64 {
-        self.window_secs
+    pub(crate) fn window_secs(&self) -> u64 {
+        match self.window {
+            Window::Secs(secs) => secs,
+            Window::Of(limit) => limit.window().map_or(0, window_secs),
+        }
     }
 
     pub(crate) const fn remaining(&self) -> u64 {
@@ -288,6 +307,21 @@ impl<'a> Policy<'a> {
     pub(crate) const fn is_violated(&self) -> bool {
         self.violated
     }
+}
+
+impl PartialEq for Policy<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        let told = |policy: &Self| (policy.quota, policy.unit, policy.window_secs());
+        let left = |policy: &Self| (policy.remaining, policy.until, policy.violated);
+        self.name == other.name && told(self) == told(other) && left(self) == left(other)
+    }
+}
+
+impl Eq for Policy<'_> {}
+
+/// A window as it is told: below a second it is none.
+fn window_secs(window: Duration) -> u64 {
+    if window < Duration::from_secs(1) { 0 } else { secs_ceil(window) }
 }
 
 /// Rounded up, so that waiting so long is long enough.

@@ -3,19 +3,25 @@
 //! known here.
 
 use std::cell::RefCell;
+use std::sync::Mutex;
 
 use bytes::{Bytes, BytesMut};
 use http::header::HeaderValue;
+use tidegate::Limit;
 
-use crate::headers::{put_left, put_policies};
-use crate::standing::{Policy, Standing, Unit};
-use crate::text::put_name;
+use crate::headers::{Left, put_left, put_policies};
+use crate::standing::{Policy, Standing, Unit, Window};
+use crate::text::{INTEGER_MAX, Line, put_name};
 
 /// What is taken from the heap at once. It stays there as long as one of the responses does, so it is not
 /// more than some forty of them need.
 const ROOM_BYTES: usize = 4 << 10;
 /// How many policies and how many limits a thread remembers the text of.
 const KNOWN: usize = 16;
+/// How many of those texts all threads together keep for good, and how long one is at most: 64 KiB in all. Few rule sets
+/// have so many limits.
+const LASTING_MAX: usize = 256;
+const LASTING_BYTES_MAX: usize = 256;
 
 /// The numbers below 100, which most times to wait are.
 const SMALL: &str = "00010203040506070809101112131415161718192021222324252627282930313233343536373839\
@@ -44,9 +50,11 @@ struct KnownPolicy {
     quota: u64,
     unit: Unit,
     window_secs: u64,
+    /// The limit whose window that is, where it was seen.
+    limit: Option<Limit>,
     value: HeaderValue,
-    /// What its standing begins with: its name.
-    name_written: Box<[u8]>,
+    /// How much of it is the name.
+    name_bytes: usize,
 }
 
 impl KnownPolicy {
@@ -55,19 +63,34 @@ impl KnownPolicy {
         // Not a part of the room, which it would keep from being used again.
         let mut text = Vec::new();
         put_policies(&mut text, &Standing::allowed().with(*policy));
-        let value = HeaderValue::from_maybe_shared(Bytes::from(text)).ok()?;
+        let value = lasting(String::from_utf8(text).ok()?)?;
         let mut written = Vec::new();
         put_name(&mut written, (policy, 0));
-        let Policy { name, quota, unit, window_secs, .. } = *policy;
-        let (name, name_written) = (name.into(), written.into());
-        Some(Self { name, quota, unit, window_secs, value, name_written })
+        let (name, name_bytes) = (policy.name.into(), written.len());
+        let (quota, unit, window_secs) = (policy.quota, policy.unit, policy.window_secs());
+        Some(Self { name, quota, unit, window_secs, limit: None, value, name_bytes })
     }
 
-    fn is(&self, policy: &Policy<'_>) -> bool {
+    #[inline]
+    fn is(&mut self, policy: &Policy<'_>) -> bool {
         self.quota == policy.quota
-            && self.window_secs == policy.window_secs
             && self.unit == policy.unit
             && *self.name == *policy.name
+            && match policy.window {
+                Window::Of(limit) if self.limit.as_ref() == Some(limit.in_force()) => true,
+                Window::Of(_) | Window::Secs(_) => self.has_window(policy),
+            }
+    }
+
+    #[inline(never)]
+    fn has_window(&mut self, policy: &Policy<'_>) -> bool {
+        let has_window = self.window_secs == policy.window_secs();
+        if let Window::Of(limit) = policy.window
+            && has_window
+        {
+            self.limit = Some(limit.in_force().clone());
+        }
+        has_window
     }
 }
 
@@ -106,46 +129,107 @@ impl Values {
         let known = &mut self.numbers[number as usize % KNOWN];
         match known {
             Some((is, value)) if *is == number => value.clone(),
-            _ => known.insert((number, HeaderValue::from(number))).1.clone(),
+            _ => known.insert((number, known_number(number))).1.clone(),
         }
     }
 
-    /// What the only policy is, and its standing. There is one nearly always, and it is the same for all who meet its
-    /// rule.
-    #[inline]
+    /// What the only policy is, and its standing.
     pub(crate) fn only_policy(
         &mut self,
         policy: &Policy<'_>,
         until_secs: Option<u64>,
     ) -> (Option<HeaderValue>, Option<HeaderValue>) {
-        let Policy { name, quota, window_secs, .. } = *policy;
+        let Some((text, name_bytes)) = self.policy(policy) else { return (None, None) };
+        let left = Left { remaining: policy.remaining(), until_secs };
+        let (standing, _) = self.left(&text.as_bytes()[..name_bytes], left, false);
+        (Some(text), standing)
+    }
+
+    /// What a policy is, and how many bytes of that are its name, with which it begins. It is the same for all who meet
+    /// its rule.
+    #[inline]
+    pub(crate) fn policy(&mut self, policy: &Policy<'_>) -> Option<(HeaderValue, usize)> {
+        let Policy { name, quota, .. } = *policy;
         let ends = name.as_bytes().first().zip(name.as_bytes().last());
         let ends = ends.map_or(0, |(first, last)| usize::from(*first) ^ usize::from(*last) << 1);
-        let place = ((quota ^ window_secs) as usize ^ name.len() ^ ends) % KNOWN;
-        let Self { scratch, room, policies, .. } = self;
-        let known = match &policies[place] {
-            Some(known) if known.is(policy) => known,
-            _ => match KnownPolicy::new(policy) {
-                Some(known) => policies[place].insert(known),
-                None => return (None, None),
-            },
-        };
-        scratch.clear();
-        scratch.extend_from_slice(&known.name_written);
-        put_left(scratch, policy, until_secs);
-        (Some(known.value.clone()), value(room, scratch))
+        let place = &mut self.policies[(quota as usize ^ name.len() ^ ends) % KNOWN];
+        if !place.as_mut().is_some_and(|known| known.is(policy)) {
+            *place = KnownPolicy::new(policy);
+        }
+        place.as_ref().map(|known| (known.value.clone(), known.name_bytes))
     }
+
+    /// The standing of the policy that has this name, as it is written, and what it has left, where that is told apart.
+    #[inline]
+    pub(crate) fn left(
+        &mut self,
+        name: &[u8],
+        left: Left,
+        is_apart: bool,
+    ) -> (Option<HeaderValue>, Option<HeaderValue>) {
+        let Left { remaining, until_secs } = left;
+        let Some(mut line) = Line::starting_with(name) else {
+            let standing = self.text(|out| {
+                out.extend_from_slice(name);
+                put_left(out, left);
+            });
+            return (standing, is_apart.then(|| self.number(remaining)));
+        };
+        line.put(b";r=");
+        let place = line.put_integer(remaining);
+        if let Some(secs) = until_secs {
+            line.put(b";t=");
+            line.put_integer(secs);
+        }
+        let whole = shared(&mut self.room, line.as_bytes());
+        // A part of the same text, unless that has a smaller number.
+        let part = match remaining {
+            _ if !is_apart => None,
+            ..=INTEGER_MAX => HeaderValue::from_maybe_shared(whole.slice(place)).ok(),
+            _ => Some(self.number(remaining)),
+        };
+        (HeaderValue::from_maybe_shared(whole).ok(), part)
+    }
+}
+
+#[cold]
+fn known_number(number: u64) -> HeaderValue {
+    lasting(number.to_string()).unwrap_or_else(|| HeaderValue::from(number))
+}
+
+/// A value that many responses have. The first of them stay for as long as the program runs: then no response has to
+/// count itself among those that share its memory, which costs as much as all else about a value.
+#[cold]
+fn lasting(text: String) -> Option<HeaderValue> {
+    static LASTING: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+    let shared = |text: String| HeaderValue::from_maybe_shared(Bytes::from(text)).ok();
+    // Nobody waits for it: a value that is shared is as good.
+    let Ok(mut lasting) = LASTING.try_lock() else { return shared(text) };
+    if let Some(known) = lasting.iter().find(|known| ***known == *text) {
+        return HeaderValue::from_maybe_shared(Bytes::from_static(known.as_bytes())).ok();
+    }
+    if lasting.len() == LASTING_MAX || text.len() > LASTING_BYTES_MAX {
+        return shared(text);
+    }
+    let text = &*String::leak(text);
+    lasting.push(text);
+    HeaderValue::from_maybe_shared(Bytes::from_static(text.as_bytes())).ok()
 }
 
 /// A value that takes its memory from a room.
 #[inline]
 fn value(room: &mut BytesMut, text: &[u8]) -> Option<HeaderValue> {
+    HeaderValue::from_maybe_shared(shared(room, text)).ok()
+}
+
+#[inline]
+fn shared(room: &mut BytesMut, text: &[u8]) -> Bytes {
     if room.capacity() < text.len() {
         // Where no response has a part of it any more, it is the same room again.
         room.reserve(ROOM_BYTES.max(text.len()));
     }
     room.extend_from_slice(text);
-    HeaderValue::from_maybe_shared(room.split().freeze()).ok()
+    room.split().freeze()
 }
 
 #[cfg(test)]

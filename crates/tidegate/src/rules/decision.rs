@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tidegate_core::{self as core, Key, LeaseId, Limit, Span, Timestamp, Verdict};
 use tidegate_rules::compile::{CompiledLimit, CompiledRules, DomainId, Role, RuleId};
 use tidegate_rules::resolve::{Plan, Planned, Refusal};
-use tidegate_rules::rule::Rule;
+use tidegate_rules::rule::{Count, Rule};
 use tidegate_store::Source;
 
 use super::backing::DecidedBy;
@@ -128,6 +128,12 @@ impl RuleDecision {
         self.outcome.allowed
     }
 
+    /// Whether the call may pass without being held back.
+    #[inline]
+    pub fn passes_at_once(&self) -> bool {
+        self.outcome.allowed && self.outcome.delay.is_zero()
+    }
+
     /// Why it was denied; `None` where it was allowed.
     pub fn reason(&self) -> Option<Reason> {
         match self.plan.denied_by {
@@ -221,6 +227,14 @@ impl RuleDecision {
         self.binding().map(|(_, decision)| decision.reset_after.into())
     }
 
+    /// What clients are told of the binding limit, in one look: the [limit](Self::limit), what is
+    /// [left](Self::remaining), and the seconds [until it has everything back](Self::reset_after), rounded up.
+    #[inline]
+    pub fn binding_numbers(&self) -> Option<[u64; 3]> {
+        let (_, decision) = self.binding()?;
+        Some([decision.limit, decision.remaining, decision.reset_after.as_secs_ceil()])
+    }
+
     /// How long to wait before the same call passes, if nobody else asks; `None` where it was allowed
     /// or where waiting does not help.
     pub fn retry_after(&self) -> Option<Duration> {
@@ -252,6 +266,18 @@ impl RuleDecision {
             let by = self.by(index);
             LimitDecision { rules, planned, decision, by }
         })
+    }
+
+    /// What the limit says of a call that passes under it and no other, and not because it is in shadow or there to
+    /// keep a share for others.
+    #[inline]
+    pub fn only_limit(&self) -> Option<LimitDecision<'_>> {
+        let ([planned], [decision]) = (&self.plan.charges[..], &self.decisions[..]) else {
+            return None;
+        };
+        let only = LimitDecision { rules: &self.rules, planned, decision, by: self.by(0) };
+        let is_bound = self.outcome.allowed && self.outcome.binding.is_some();
+        (is_bound && only.is_allowed() && only.is_enforced() && !only.is_reserve()).then_some(only)
     }
 
     /// Whether it took something, which can be given back.
@@ -295,6 +321,20 @@ impl RuleDecision {
         self.source() == Source::Fallback
     }
 
+    /// Whether somebody has to be told how the call goes on: it [holds places](Self::holds_places), or
+    /// [its response counts](Self::counts_responses). One look for both.
+    #[inline]
+    pub fn is_awaited(&self) -> bool {
+        let ([planned], [answer]) = (&self.plan.charges[..], &self.decisions[..]) else {
+            return self.holds_places() || self.counts_responses();
+        };
+        let is_by_status = || {
+            let rule = self.rules.rule(self.rules.limit(planned.limit).rule());
+            matches!(rule.count, Count::OnResponse(_))
+        };
+        self.taken != 0 && (answer.lease.is_some() || is_by_status())
+    }
+
     /// Who decided the charge of this number, and when by his clock.
     #[inline]
     pub(super) fn by(&self, index: usize) -> DecidedBy {
@@ -313,6 +353,7 @@ impl RuleDecision {
         self.plan.charges.iter().zip(&self.decisions)
     }
 
+    #[inline]
     fn binding(&self) -> Option<(&Planned, &core::Decision)> {
         let index = self.outcome.binding? as usize;
         Some((&self.plan.charges[index], &self.decisions[index]))
