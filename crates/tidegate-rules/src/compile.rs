@@ -385,8 +385,10 @@ impl Compiler<'_> {
     fn straight(&self, domain: &Domain, first: u32) -> Option<Straight> {
         let ([rule], []) = (&domain.rules[..], &domain.descriptors[..]) else { return None };
         let Ordinary { by, limit } = self.rules[first as usize].ordinary?;
-        let name = rule.per.first().filter(|_| rule.conditions.is_empty() && !by.is_rewritten())?;
-        Some(Straight { by: name.as_str().into(), rule: RuleId(first), limit })
+        if !rule.conditions.is_empty() || by.is_rewritten() {
+            return None;
+        }
+        Some(Straight { by: rule.per.first()?.as_str().into(), rule: RuleId(first), limit })
     }
 
     fn next(&self) -> u32 {

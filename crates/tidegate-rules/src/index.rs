@@ -225,6 +225,6 @@ impl Builder {
 struct Tests {
     /// All that differ.
     checks: Vec<Check>,
-    /// What candidates are to be tested by: pieces of a list of numbers of checks.
+    /// What candidates with two checks or more are to be tested by: pieces of a list of their numbers.
     lists: Vec<u32>,
 }

@@ -45,6 +45,29 @@ fn a_request_that_no_rule_matches_passes_and_says_so() {
 }
 
 #[test]
+fn nothing_is_left_of_a_denial_in_the_next_decision_of_a_checker() {
+    let (limiter, _) = limiter(LOGIN);
+    let [login, other] = ["POST", "GET"]
+        .map(|method| attributes(&[("method", method), ("path", "/login"), ("ip", "192.0.2.7")]));
+    assert_eq!(
+        passes(&limiter, &[("method", "POST"), ("path", "/login"), ("ip", "192.0.2.7")], 5),
+        3
+    );
+    let mut checker = limiter.checker();
+    for _ in 0..2 {
+        assert_eq!(
+            checker.check(&Call::new("api", &login)).unwrap().reason(),
+            Some(Reason::OverLimit)
+        );
+        let passed = checker.check(&Call::new("api", &other)).unwrap();
+        assert!(passed.is_allowed() && passed.is_domain_known() && !passed.took());
+        assert_eq!((passed.reason(), passed.rule(), passed.limit()), (None, None, None));
+        assert_eq!((passed.limits().count(), passed.matched().count()), (0, 0));
+        assert!(!checker.check(&Call::new("elsewhere", &[])).unwrap().is_domain_known());
+    }
+}
+
+#[test]
 fn all_rules_that_match_form_one_decision_all_or_nothing() {
     let (limiter, _) = limiter(
         "

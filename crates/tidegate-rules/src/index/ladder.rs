@@ -78,8 +78,8 @@ impl<P: Copy> Ladder<P> {
             match len.cmp(&target) {
                 Ordering::Greater => high = middle,
                 Ordering::Less => {
-                    let longest = self.outwards(Some(number)).find(|range| range.1 <= len);
-                    let longest = longest.map(|range| range.0);
+                    let fits = |range: &u32| self.ranges[*range as usize].len <= len;
+                    let longest = self.outwards(number).find(fits);
                     self.table.insert(len, &cut(start, len), longest);
                     low = middle + 1;
                 }
@@ -88,13 +88,9 @@ impl<P: Copy> Ladder<P> {
         }
     }
 
-    /// A range and those around it, with their lengths.
-    fn outwards(&self, from: Option<u32>) -> impl Iterator<Item = (u32, u32, &P)> {
-        let range = |number: u32| {
-            let range = &self.ranges[number as usize];
-            (number, range.len, &range.payload)
-        };
-        std::iter::successors(from, |&number| self.ranges[number as usize].outer).map(range)
+    /// A range and those around it, by number.
+    fn outwards(&self, from: u32) -> impl Iterator<Item = u32> {
+        std::iter::successors(Some(from), |&number| self.ranges[number as usize].outer)
     }
 
     /// Calls with each beginning of a value, the longest first. The function cuts the value to a

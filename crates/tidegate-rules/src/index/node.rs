@@ -58,12 +58,12 @@ impl Node {
         view: &mut View<'a>,
         id: AttributeId,
         value: &'a [u8],
-        wants: (bool, bool),
+        (wants_folded, wants_network): (bool, bool),
         more: &mut Postings<'n>,
     ) -> Option<&'n Posting> {
         match id {
-            AttributeId::PATH => self.find_path(view, value, wants.0, more),
-            AttributeId::IP => self.find_address(view, value, wants.1, more),
+            AttributeId::PATH => self.find_path(view, value, wants_folded, more),
+            AttributeId::IP => self.find_address(view, value, wants_network, more),
             _ => self.find_host(view, id, value, more),
         }
     }

@@ -80,6 +80,24 @@ fn first_of_two_values_counts() {
 }
 
 #[test]
+fn an_address_is_in_the_narrowest_network_and_in_all_around_it() {
+    let ranges = ["0.0.0.0/0", "10.0.0.0/8", "10.1.2.2/31", "10.1.2.3/32", "2001:db8::/32"];
+    let rules = ranges.map(|range| rule(vec![condition("ip", vec![cidr(range)], false)]));
+    let index = Index::builder().build(&rules);
+    for (value, expected) in [
+        ("10.1.2.3", &[0, 1, 2, 3][..]),
+        ("::ffff:10.1.2.3", &[0, 1, 2, 3]),
+        ("10.1.2.2", &[0, 1, 2]),
+        ("10.1.2.4", &[0, 1]),
+        ("192.0.2.7", &[0]),
+        ("2001:db8::7", &[4]),
+        ("nobody", &[]),
+    ] {
+        assert_eq!(find(&index, &[("ip", value).into()]), expected, "{value}");
+    }
+}
+
+#[test]
 fn range_holds_a_network_only_if_it_holds_all_of_it() {
     let ranges = ["2001:db8::/32", "2001:db8:1:2::/64", "2001:db8:1:2::/65", "::/0", "10.0.0.0/8"];
     let mut rules: Vec<_> =

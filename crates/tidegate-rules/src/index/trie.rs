@@ -65,8 +65,8 @@ struct Several;
 type Lead<'s, P> = Result<Option<&'s P>, Several>;
 
 /// What a path is asked for after a text, as a byte. A tail is made of steps: this byte, the length of the text in three
-/// bytes, and the text, which is all literals up to the next place with the slashes between and after them. So nearly
-/// every tail is one step, and one comparison.
+/// bytes, and the text, which is all literals up to the next place, with the slashes between them and before the place. So
+/// nearly every tail is one step, and one comparison.
 mod then {
     /// That it ends.
     pub(super) const END: u8 = 0;
@@ -112,7 +112,7 @@ impl<P: Copy> Trie<P> {
 
     /// Calls with each template that the path matches.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "there is one caller, and every path comes by")]
+    #[expect(clippy::inline_always, reason = "every path comes by one of few callers")]
     pub(super) fn each<'s>(&'s self, path: &[u8], mut visit: impl FnMut(&'s P)) {
         match self.only(path) {
             Ok(payload) => payload.into_iter().for_each(visit),
@@ -223,8 +223,8 @@ impl<P: Copy> Trie<P> {
                 then::END_OR_SLASH => return path.get(end).is_none_or(|&byte| byte == b'/'),
                 then::ONE_AND_END => return is_segment(path, end),
                 then::ONE_AND_REST => return end < path.len(),
-                then::REST => return true,
-                _ => {}
+                // One segment and more. That nothing is asked for stands in a first step alone.
+                _ => debug_assert_eq!(then, then::ONE_AND_MORE),
             }
             let next = self.after_text(tail, path, segment_end(path, end) + 1);
             let Some(step) = next else { return false };
@@ -422,7 +422,7 @@ fn is_long_segment(path: &[u8], from: usize) -> bool {
 }
 
 /// The last bytes of a path, at most eight and at least one, with zeros above them: what comes in there is no slash.
-/// None where the path has less than eight.
+/// None where it is another number of bytes, or the path has less than eight.
 #[inline]
 fn last_word(path: &[u8], len: usize) -> Option<u64> {
     match path.last_chunk() {
@@ -448,6 +448,51 @@ mod tests {
 
     use super::*;
     use crate::path::{PathTemplate, normalise};
+
+    fn is_found(template: &str, path: &str) -> bool {
+        let template = PathTemplate::parse(template).unwrap();
+        let trie = Trie::new(&[(template.segments(), ())]);
+        let mut found = false;
+        trie.each(path.as_bytes(), |()| found = true);
+        found
+    }
+
+    #[test]
+    fn every_end_of_a_tail_is_asked_for() {
+        for (template, paths, others) in [
+            ("/ab", &["/ab"][..], &["/a", "/abc", "/ab/c", "/"][..]),
+            ("/ab/**", &["/ab", "/ab/c", "/ab/c/d"], &["/a", "/abc", "/abc/d", "/"]),
+            ("/ab/*", &["/ab/c", "/ab/a-long-segment"], &["/ab", "/ab/c/d", "/abc/d"]),
+            ("/ab/*/**", &["/ab/c", "/ab/c/d"], &["/ab", "/abc"]),
+            ("/ab/*/c", &["/ab/x/c", "/ab/a-long-segment/c"], &["/ab/x", "/ab/x/c/d", "/ab/x/cd"]),
+            ("/ab/*/*/c/**", &["/ab/x/y/c", "/ab/x/y/c/d"], &["/ab/x/c", "/ab/x/y/cd"]),
+            ("/**", &["/", "/a", "/a/b"], &[]),
+        ] {
+            for path in paths {
+                assert!(is_found(template, path), "{template} {path}");
+            }
+            for path in others {
+                assert!(!is_found(template, path), "{template} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn texts_of_any_length_are_compared_whole() {
+        for len in [255, 256, 65_535, 65_536, (1 << 24) - 2, 1 << 24] {
+            let segment = "a".repeat(len);
+            let template = [Segment::Literal(segment.as_bytes().into()), Segment::One];
+            let trie = Trie::new(&[(&template[..], ())]);
+            let is_found = |path: String| {
+                let mut found = false;
+                trie.each(path.as_bytes(), |()| found = true);
+                found
+            };
+            assert!(is_found(format!("/{segment}/x")), "{len}");
+            assert!(!is_found(format!("/{}b/x", &segment[1..])), "{len}");
+            assert!(!is_found(format!("/{}/x", &segment[1..])), "{len}");
+        }
+    }
 
     proptest! {
         #[test]

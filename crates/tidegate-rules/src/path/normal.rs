@@ -122,10 +122,11 @@ fn is_plain_block(before: &[u8; BLOCK], block: &[u8; BLOCK]) -> bool {
     !any_odd
 }
 
-/// Whether a byte may not be just itself: it is encoded or begins a code, ends the path, or is another slash.
+/// Whether a byte may not be just itself: it is encoded or begins a code, ends the path, is another slash, or is one of
+/// few that are taken for such.
 #[expect(clippy::needless_bitwise_bool, reason = "without branches all bytes are compared at once")]
 fn is_odd(byte: u8) -> bool {
-    // One comparison for four: `;`, `?`, the last control byte, and `{`, which no client sends as it is.
+    // One comparison for four: `;`, `?`, the last control byte, and `{`, which hardly any client sends as it is.
     let is_one_of_four = byte & 0b1011_1011 == b';';
     (byte < 0x20) | is_one_of_four | (byte == b'#') | (byte == b'%') | (byte == b'\\')
 }

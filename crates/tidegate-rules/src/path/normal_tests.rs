@@ -250,6 +250,24 @@ proptest! {
         }
     }
 
+    /// Long paths with something odd in any place, most of them between the first block and the last.
+    #[test]
+    fn look_at_blocks_finds_what_is_odd_anywhere_in_a_long_path(
+        plain in "(/[a-z]{1,9}){4,9}",
+        odd in prop::collection::vec(
+            (any::<prop::sample::Index>(), prop::sample::select(&["%", "./", "//", ";", "{", "\x01", "\\", "z"][..])),
+            0..3,
+        ),
+    ) {
+        let mut path = plain;
+        for (at, odd) in odd {
+            path.insert_str(at.index(path.len()), odd);
+        }
+        let path = path.as_bytes();
+        let expected = is_normal(path) && !path.iter().any(|byte| b"%{".contains(byte));
+        prop_assert_eq!(is_plain(path), expected);
+    }
+
     #[test]
     fn encoding_any_byte_changes_nothing(path in "[a-z/.]{0,12}", at in any::<prop::sample::Index>()) {
         if !path.is_empty() {

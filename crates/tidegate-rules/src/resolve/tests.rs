@@ -99,6 +99,38 @@ proptest! {
     }
 }
 
+/// A name that is too long to be compared as whole words.
+const LONG: &str = "an_attribute_of_some_length";
+
+proptest! {
+    /// With the attribute once, twice and not at all, and with a limit of Envoy's in the same domain.
+    #[test]
+    fn the_only_rule_adds_what_the_general_way_adds(
+        per in prop::sample::select(vec!["user", "ip", LONG, "path", "host"]),
+        part in 0..PARTS.len(),
+        has_descriptors: bool,
+        requests in prop::collection::vec(
+            prop::collection::vec(
+                (prop::sample::select(vec!["user", "ip", LONG, "path", "host"]), "a|b|/a|//A/"),
+                0..5,
+            ),
+            1..9,
+        ),
+    ) {
+        let own = format!("domain: api\nrules:\n  - {{ name: r, per: [{per}], {} }}\n", PARTS[part]);
+        let envoys = "---\ndomain: api\ndescriptors:\n  - key: user\n    \
+                      rate_limit: { unit: minute, requests_per_unit: 5 }\n";
+        let text = if has_descriptors { own + envoys } else { own };
+        let prepared = compiled(&text);
+        let mut general = compiled(&text);
+        general.forget_ordinary();
+        for request in requests {
+            let [fast, slow] = [&prepared, &general].map(|rules| plan(rules, &request, Pressure::FULL));
+            prop_assert_eq!(fast, slow, "{}", text);
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn attributes_that_no_rule_reads_make_no_difference(
@@ -135,14 +167,17 @@ fn rules_read_what_they_name_in_any_place() {
 #[test]
 fn one_rule_for_everybody_is_met_straight() {
     let is_straight = |rules: &str| {
-        let rules = compiled(&format!("{{ domain: api, rules: [ {rules} ] }}"));
+        let rules = compiled(&format!("{{ domain: api, {rules} }}"));
         rules.domain("api").is_some_and(|domain| domain.straight.is_some())
     };
-    assert!(is_straight("{ name: a, per: [ip], limit: 10/minute }"));
-    assert!(!is_straight("{ name: a, per: [host], limit: 10/minute }"));
-    assert!(!is_straight("{ name: a, match: { plan: a }, per: [ip], limit: 10/minute }"));
-    let two = "{ name: a, per: [ip], limit: 10/minute }, { name: b, per: [ip], limit: 99/hour }";
-    assert!(!is_straight(two));
+    let rule = "{ name: a, per: [ip], limit: 10/minute }";
+    assert!(is_straight(&format!("rules: [ {rule} ]")));
+    assert!(!is_straight("rules: [ { name: a, per: [host], limit: 10/minute } ]"));
+    assert!(!is_straight(
+        "rules: [ { name: a, match: { plan: a }, per: [ip], limit: 10/minute } ]"
+    ));
+    let other = "{ name: b, per: [ip], limit: 99/hour }";
+    assert!(!is_straight(&format!("rules: [ {rule}, {other} ]")));
 }
 
 #[test]
