@@ -280,13 +280,17 @@ impl Told {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     fn of(set: HeaderSet, standing: &Standing<'_>) -> Self {
-        Self::Texts(Box::new(Texts::of(set, standing)))
+        match Texts::of(set, standing) {
+            Texts { policies: None, standing: None, numbers } => {
+                numbers.map_or(Self::Nothing, Self::Numbers)
+            }
+            texts => Self::Texts(Box::new(texts)),
+        }
     }
 
-    /// Adds them to those of a layer or a server further in, as [`HeaderSet::add`] says. Nothing is left to be told
-    /// then.
+    /// Adds them to those of a layer or a server further in, as [`HeaderSet::add`] says.
     #[inline]
     pub(crate) fn add_to(&mut self, headers: &mut HeaderMap) {
         match self {

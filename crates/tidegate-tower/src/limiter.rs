@@ -261,6 +261,10 @@ rules:
                 let decision = limiter.check(&Call::new("d", &attributes).with_cost(cost)).unwrap();
                 let is_one = decision.is_allowed() && decision.only_policy().is_some();
                 prop_assert!(is_one || kind >= 6 || !decision.is_allowed(), "{}", KINDS[kind]);
+                let is_awaited = decision.holds_places() || decision.counts_responses();
+                prop_assert_eq!(decision.is_awaited(), is_awaited, "{}", KINDS[kind]);
+                let at_once = decision.is_allowed() && decision.delay().is_zero();
+                prop_assert_eq!(decision.passes_at_once(), at_once, "{}", KINDS[kind]);
                 for set in [HeaderSet::All, HeaderSet::Ietf, HeaderSet::XRateLimit, HeaderSet::None] {
                     let mut straight = HeaderMap::new();
                     straight.insert("content-type", HeaderValue::from_static("text/plain"));

@@ -1,5 +1,5 @@
 //! The values of headers, in memory that is used again: what changes with every response goes into one buffer that
-//! many of them share, and what stays the same is written once for each thread. Which headers there are is not
+//! many of them share, and what stays the same is written once for each thread, some of it once for all of them. Which headers there are is not
 //! known here.
 
 use std::cell::RefCell;
@@ -59,11 +59,10 @@ struct KnownPolicy {
 
 impl KnownPolicy {
     #[cold]
-    fn new(policy: &Policy<'_>) -> Option<Self> {
-        // Not a part of the room, which it would keep from being used again.
+    fn new(policy: &Policy<'_>, is_first: bool) -> Option<Self> {
         let mut text = Vec::new();
         put_policies(&mut text, &Standing::allowed().with(*policy));
-        let value = lasting(String::from_utf8(text).ok()?)?;
+        let value = known(String::from_utf8(text).ok()?, is_first)?;
         let mut written = Vec::new();
         put_name(&mut written, (policy, 0));
         let (name, name_bytes) = (policy.name.into(), written.len());
@@ -129,7 +128,10 @@ impl Values {
         let known = &mut self.numbers[number as usize % KNOWN];
         match known {
             Some((is, value)) if *is == number => value.clone(),
-            _ => known.insert((number, known_number(number))).1.clone(),
+            _ => {
+                let value = known_number(number, known.is_none());
+                known.insert((number, value)).1.clone()
+            }
         }
     }
 
@@ -154,7 +156,7 @@ impl Values {
         let ends = ends.map_or(0, |(first, last)| usize::from(*first) ^ usize::from(*last) << 1);
         let place = &mut self.policies[(quota as usize ^ name.len() ^ ends) % KNOWN];
         if !place.as_mut().is_some_and(|known| known.is(policy)) {
-            *place = KnownPolicy::new(policy);
+            *place = KnownPolicy::new(policy, place.is_none());
         }
         place.as_ref().map(|known| (known.value.clone(), known.name_bytes))
     }
@@ -193,27 +195,36 @@ impl Values {
 }
 
 #[cold]
-fn known_number(number: u64) -> HeaderValue {
-    lasting(number.to_string()).unwrap_or_else(|| HeaderValue::from(number))
+fn known_number(number: u64, is_first: bool) -> HeaderValue {
+    known(number.to_string(), is_first).unwrap_or_else(|| HeaderValue::from(number))
 }
 
-/// A value that many responses have. The first of them stay for as long as the program runs: then no response has to
-/// count itself among those that share its memory, which costs as much as all else about a value.
-#[cold]
-fn lasting(text: String) -> Option<HeaderValue> {
+/// A value that many responses have. Not a part of the room, which it would keep from being used again.
+///
+/// The first that a place of this thread has may [last](lasting); where one displaces another, there are more than places,
+/// and looking for those that last would take longer than it spares.
+fn known(text: String, is_first: bool) -> Option<HeaderValue> {
+    let lasting = if is_first { lasting(&text) } else { None };
+    let bytes =
+        lasting.map_or_else(|| Bytes::from(text), |text| Bytes::from_static(text.as_bytes()));
+    HeaderValue::from_maybe_shared(bytes).ok()
+}
+
+/// The same text for as long as the program runs: then no response has to count itself among those that share its memory,
+/// which costs as much as all else about a value. `None` once there are [enough](LASTING_MAX), for a long text, and
+/// where another thread is just looking: nobody waits for it.
+fn lasting(text: &str) -> Option<&'static str> {
     static LASTING: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
-    let shared = |text: String| HeaderValue::from_maybe_shared(Bytes::from(text)).ok();
-    // Nobody waits for it: a value that is shared is as good.
-    let Ok(mut lasting) = LASTING.try_lock() else { return shared(text) };
-    if let Some(known) = lasting.iter().find(|known| ***known == *text) {
-        return HeaderValue::from_maybe_shared(Bytes::from_static(known.as_bytes())).ok();
+    let mut lasting = LASTING.try_lock().ok()?;
+    if let Some(known) = lasting.iter().find(|known| **known == text) {
+        return Some(known);
     }
     if lasting.len() == LASTING_MAX || text.len() > LASTING_BYTES_MAX {
-        return shared(text);
+        return None;
     }
-    let text = &*String::leak(text);
+    let text = &*Box::leak(Box::<str>::from(text));
     lasting.push(text);
-    HeaderValue::from_maybe_shared(Bytes::from_static(text.as_bytes())).ok()
+    Some(text)
 }
 
 /// A value that takes its memory from a room.
@@ -245,6 +256,21 @@ mod tests {
             assert_eq!(Values::with(|values| values.number(number)), text);
             assert_eq!(Values::with(|values| values.known_number(number)), text);
             assert_eq!(Values::with(|values| values.known_number(number)), text, "again");
+        }
+    }
+
+    #[test]
+    fn texts_last_up_to_a_number_and_a_length() {
+        let long = "x".repeat(LASTING_BYTES_MAX + 1);
+        assert_eq!(lasting(&long), None);
+        assert_eq!(known(long.clone(), true).unwrap(), *long);
+        // Other tests of this process may have some of them, or be just looking.
+        let texts: Vec<_> = (0..3 * LASTING_MAX).map(|number| format!("text {number}")).collect();
+        let kept = texts.iter().filter(|text| lasting(text).is_some()).count();
+        assert!(kept <= LASTING_MAX, "{kept}");
+        for text in texts {
+            assert_eq!(known(text.clone(), true).unwrap(), *text);
+            assert_eq!(known(text.clone(), false).unwrap(), *text);
         }
     }
 

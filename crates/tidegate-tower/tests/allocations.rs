@@ -99,13 +99,30 @@ domain: default
 rules: [ { name: orders, match: { path: '/orders/{id}' }, per: [ip], limit: 1000000/day } ]";
 
 fn layer() -> RateLimitLayer<RuleLimiter> {
-    RateLimitLayer::new(RuleLimiter::builder(rules(RULES)).build().unwrap())
+    layer_of(RULES)
+}
+
+fn layer_of(text: &str) -> RateLimitLayer<RuleLimiter> {
+    RateLimitLayer::new(RuleLimiter::builder(rules(text)).build().unwrap())
 }
 
 #[test]
 fn a_request_that_passes_takes_nothing_from_the_heap() {
     assert_eq!(during(Hello, 1_000), 0);
     assert_eq!(during(layer().headers(HeaderSet::None).layer(Hello), 1_000), 0);
+}
+
+#[test]
+fn a_request_that_is_told_of_no_limit_takes_nothing_from_the_heap() {
+    for rule in [
+        "{ name: other, match: { path: /elsewhere }, per: [ip], limit: 1000000/day }",
+        "{ name: tried, per: [ip], limit: 1000000/day, mode: shadow }",
+    ] {
+        let text = format!("domain: default\nrules: [ {rule} ]");
+        for set in [HeaderSet::All, HeaderSet::Ietf, HeaderSet::XRateLimit, HeaderSet::None] {
+            assert_eq!(during(layer_of(&text).headers(set).layer(Hello), 100), 0, "{rule}, {set}");
+        }
+    }
 }
 
 #[test]
