@@ -1,7 +1,7 @@
 //! Where a key's state is kept: under the name of its *family*, as one *member* of it.
 //!
 //! ```text
-//! name      prefix | '{' | three digits of base 32 | '}' | bits 0 to 31 of the key, 4 bytes
+//! name      prefix | '{' | two digits of base 91 | '}' | bits 0 to 31 of the key, 4 bytes
 //! member    bits 96 to 127 and 32 to 63 of the key, 8 bytes
 //! ```
 //!
@@ -15,22 +15,25 @@
 //! Two keys are the same one where 109 bits agree: with a billion keys there are two such with a
 //! probability of 1 in 10^15, and nobody who does not have the secret can look for them.
 //!
-//! Bytes and not hexadecimal digits: with the prefix of one byte a name has 10 bytes, and a token
-//! bucket alone in its family has 24, which fit into the smallest pieces of memory that such a key can
-//! take.
+//! Bytes and not hexadecimal digits: with the prefix of one byte a name has 9 bytes, and a token
+//! bucket alone in its family has 24. They fit into the smallest pieces of memory that such a key can
+//! take, and one byte more would not where the server's memory comes from libc.
 
 use tidegate_core::Key;
 
 const TAG_SHIFT: u32 = 64;
 const TAG_BITS: u32 = 13;
 const FAMILY_BITS: u32 = 32;
-const DIGITS: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
+/// All that is printed but the quotation mark and the braces, which end a tag.
+const DIGITS: &[u8; 91] =
+    b"!#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz|~";
 
 /// How long the number of a member is.
 pub(crate) const MEMBER_BYTES: usize = 8;
 
 /// How many tags there are.
 pub(crate) const TAGS: usize = 1 << TAG_BITS;
+const _: () = assert!(TAGS <= DIGITS.len() * DIGITS.len(), "two digits say which tag");
 
 /// The number of a key's tag.
 pub(crate) const fn tag_of(key: Key) -> usize {
@@ -44,9 +47,9 @@ pub(crate) const fn family(key: Key) -> u64 {
 
 /// The name of the family of `key`, appended to `out`.
 pub(crate) fn write_name(prefix: &str, key: Key, out: &mut Vec<u8>) {
-    let [high, middle, low] = tag(key);
+    let [high, low] = tag(key);
     out.extend(prefix.as_bytes());
-    out.extend([b'{', high, middle, low, b'}']);
+    out.extend([b'{', high, low, b'}']);
     out.extend((key.as_hash() as u32).to_be_bytes());
 }
 
@@ -57,9 +60,9 @@ pub(crate) const fn member(key: Key) -> [u8; MEMBER_BYTES] {
 }
 
 /// The tag of `key`, which is what says in which slot of a cluster it is.
-pub(crate) fn tag(key: Key) -> [u8; 3] {
+pub(crate) fn tag(key: Key) -> [u8; 2] {
     let tag = tag_of(key);
-    [DIGITS[tag >> 10], DIGITS[tag >> 5 & 31], DIGITS[tag & 31]]
+    [DIGITS[tag / DIGITS.len()], DIGITS[tag % DIGITS.len()]]
 }
 
 #[cfg(test)]
@@ -75,7 +78,7 @@ mod tests {
     #[test]
     fn a_name_is_the_prefix_the_tag_and_the_low_bits() {
         let key = 0x0123_4567_89ab_cdef_0011_2233_4455_6677;
-        assert_eq!(name(key)[..], *b"t{3ff}\x44\x55\x66\x77");
+        assert_eq!(name(key)[..], *b"t{I4}\x44\x55\x66\x77");
     }
 
     #[test]

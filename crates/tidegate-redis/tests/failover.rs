@@ -184,11 +184,11 @@ fn slot(tag: u128) -> u16 {
     let mut known = known.lock().unwrap();
     if known.is_empty() {
         let server = Server::start_tcp(Kind::Redis, &["--cluster-enabled", "yes"]);
-        let digit = |digit: u128| char::from_digit(digit as u32, 32).unwrap();
+        let digits: Vec<char> = ('!'..='~').filter(|&digit| !"\"{}".contains(digit)).collect();
         let mut pipe = redis::pipe();
-        for tag in 0..1_u128 << 13 {
-            let tag: String = [tag >> 10, tag >> 5 & 31, tag & 31].map(digit).iter().collect();
-            pipe.cmd("CLUSTER").arg("KEYSLOT").arg(format!("t{{{tag}}}x"));
+        for tag in 0..1 << 13 {
+            let (high, low) = (digits[tag / digits.len()], digits[tag % digits.len()]);
+            pipe.cmd("CLUSTER").arg("KEYSLOT").arg(format!("t{{{high}{low}}}x"));
         }
         *known = pipe.query(&mut server.client()).unwrap();
     }

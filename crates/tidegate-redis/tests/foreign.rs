@@ -37,7 +37,7 @@ fn key(number: u128) -> Key {
 
 /// The name of the family of a key whose tag is zero.
 fn name(key: Key) -> Vec<u8> {
-    [b"t{000}", &(key.as_hash() as u32).to_be_bytes()[..]].concat()
+    [b"t{!!}", &(key.as_hash() as u32).to_be_bytes()[..]].concat()
 }
 
 /// The family of a key that has this state and no other member.

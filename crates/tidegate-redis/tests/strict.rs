@@ -178,27 +178,33 @@ fn a_script_that_the_server_lost_is_loaded_again() {
 
 #[test]
 fn a_token_bucket_takes_at_most_15_percent_more_memory_than_the_smallest_key() {
-    const KEYS: usize = 32_768;
+    const KEYS: usize = 32_000;
     for kind in [Kind::Redis, Kind::Valkey] {
         let server = Server::start(kind);
         let (store, mut client) = (connect(server.config()), server.client());
-        // A rate of many digits, whose states have fractions.
+        // A rate of many digits, whose states have fractions, and a cost that lasts for hours.
         let limit = bucket(1_000_003, Span::DAY, 1_000_003);
-        let empty = memory(&mut client);
+        let operation = Operation::Take { cost: 700_001 };
+        // The script is there once for all keys.
+        let first = [Charge { limit: &limit, key: key(KEYS), operation }];
+        assert!(decide(&store, Timestamp::ZERO, &first).0[0].is_allowed());
+        let empty = settled_memory(&mut client);
         let charges: Vec<_> = (0..KEYS)
-            .map(|number| [Charge { limit: &limit, key: key(number), operation: TAKE }])
+            .map(|number| [Charge { limit: &limit, key: key(number), operation }])
             .collect();
         let now = Timestamp::ZERO;
         let batch: Vec<_> = charges.iter().map(|charges| Request { now, charges }).collect();
         let mut answers = Answers::new();
         block_on(store.decide(&batch, &mut answers));
         assert!(answers.iter().all(|answer| answer.is_ok()));
-        let ours = memory(&mut client) - empty;
-        drop((store, client, server));
+        drop(store);
+        assert_eq!(redis::cmd("DBSIZE").query::<usize>(&mut client).unwrap(), KEYS + 1);
+        let ours = settled_memory(&mut client) - empty;
+        drop((client, server));
 
         let server = Server::start(kind);
         let mut client = server.client();
-        let empty = memory(&mut client);
+        let empty = settled_memory(&mut client);
         for numbers in (0..KEYS).collect::<Vec<_>>().chunks(512) {
             let mut pipeline = redis::pipe();
             for number in numbers {
@@ -209,10 +215,24 @@ fn a_token_bucket_takes_at_most_15_percent_more_memory_than_the_smallest_key() {
             }
             pipeline.exec(&mut client).unwrap();
         }
-        let smallest = memory(&mut client) - empty;
+        let smallest = settled_memory(&mut client) - empty;
         println!("{kind:?}: {} and {} bytes a key", ours / KEYS as u64, smallest / KEYS as u64);
         assert!(ours * 100 <= smallest * 115, "{kind:?}: {ours} of {smallest} bytes");
     }
+}
+
+/// What the server holds once it rests. A table that grows is moved bit by bit, and meanwhile both
+/// sizes of it are there; buffers of connections are given back later too.
+fn settled_memory(client: &mut redis::Connection) -> u64 {
+    const LOOKS: u32 = 10;
+    let (mut least, mut looks_without_less) = (u64::MAX, 0);
+    while looks_without_less < LOOKS {
+        let used = memory(client);
+        looks_without_less = if used < least { 0 } else { looks_without_less + 1 };
+        least = least.min(used);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    least
 }
 
 fn memory(client: &mut redis::Connection) -> u64 {
