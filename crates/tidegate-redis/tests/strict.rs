@@ -230,7 +230,7 @@ fn settled_memory(client: &mut redis::Connection) -> u64 {
         let used = memory(client);
         looks_without_less = if used < least { 0 } else { looks_without_less + 1 };
         least = least.min(used);
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        block_on(async { tokio::time::sleep(std::time::Duration::from_millis(50)).await });
     }
     least
 }
