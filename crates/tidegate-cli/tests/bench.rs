@@ -117,13 +117,14 @@ fn ctrl_c_prints_what_there_is() {
     let server = resp();
     let address = server.address.to_string();
     let child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(["bench", "resp", &address, "--duration", "1h", "--json"])
+        .args(["bench", "resp", &address, "--duration", "1h", "--connections", "4", "--json"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command starts");
-    server.wait_until_asked(100);
+    // Of what was asked, one question of each connection may not be answered yet.
+    server.wait_until_asked(104);
     let id = child.id().to_string();
     let sent = Command::new("kill").args(["-INT", &id]).status().expect("kill starts");
     assert!(sent.success());
