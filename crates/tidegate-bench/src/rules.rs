@@ -32,6 +32,7 @@ pub(crate) fn figures(quick: bool) -> Result<Vec<Figure>, Box<dyn Error>> {
     let rounds = if quick { 5 } else { 25 };
     let mut figures = matching(rounds)?;
     figures.extend(deciding(rounds)?);
+    figures.extend(several_limits(rounds)?);
     figures.extend(reloading(rounds)?);
     Ok(figures)
 }
@@ -209,6 +210,45 @@ fn deciding(rounds: usize) -> Result<Vec<Figure>, Box<dyn Error>> {
         "allocations",
         Some(Target::AtMost(0.0)),
     ));
+    Ok(figures)
+}
+
+/// A rule of one limit, of two and of three, all of them decided together, beside each other.
+fn several_limits(rounds: usize) -> Result<Vec<Figure>, Box<dyn Error>> {
+    const LIMITS: [&str; 3] = ["1000000/s", "10000000/minute", "1000000000/day"];
+    let mut limiters = Vec::new();
+    for count in 1..=LIMITS.len() {
+        let limits = LIMITS[..count].join(", ");
+        let rule = format!("{{ name: all, per: [user], limits: [ {limits} ] }}");
+        let text = format!("{{ domain: api, rules: [ {rule} ] }}");
+        limiters.push(RuleLimiter::builder(parse(&text)?).build().map_err(|e| e.to_string())?);
+    }
+    let attributes = [("user", "user-42").into()];
+    let call = Call::new("api", &attributes);
+    let mut checkers: Vec<_> = limiters.iter().map(|limiter| limiter.checker()).collect();
+    let mut best = [f64::INFINITY; LIMITS.len()];
+    for _ in 0..=rounds * 4 {
+        for (checker, best) in checkers.iter_mut().zip(&mut best) {
+            let ns = call_ns(|| _ = black_box(checker.check(black_box(&call)).is_ok()));
+            *best = best.min(ns);
+        }
+    }
+    let taken = allocations::during(|| {
+        for _ in 0..1000 {
+            drop(black_box(limiters[1].check(black_box(&call))));
+        }
+    });
+    let name = |count: usize| format!("decision under {count} of a rule's limits");
+    let times =
+        best.iter().zip(1..).map(|(ns, count)| figure(name(count), *ns, "ns per call", None));
+    let mut figures: Vec<_> = times.collect();
+    for (ns, count) in best.iter().zip(1..).skip(1) {
+        let name = format!("{}, to one", name(count));
+        figures.push(figure(name, ns / best[0], "times the time", None));
+    }
+    let taken = as_f64(usize::try_from(taken)?);
+    let name = "heap allocations in 1,000 decisions under two limits".into();
+    figures.push(figure(name, taken, "allocations", Some(Target::AtMost(0.0))));
     Ok(figures)
 }
 

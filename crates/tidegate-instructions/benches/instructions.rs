@@ -115,6 +115,10 @@ fn two_limits() -> &'static mut Hot {
     Hot::new(vec![token_bucket(1000), token_bucket(2000)], 1)
 }
 
+fn two_limits_of_which_one_is_empty() -> &'static mut Hot {
+    Hot::new(vec![token_bucket(1000), token_bucket(1)], 1)
+}
+
 fn many_buckets() -> &'static mut Hot {
     let hot = Hot::new(vec![token_bucket(1000)], BATCH as u64);
     // Once before, so that the answers have their room.
@@ -123,6 +127,22 @@ fn many_buckets() -> &'static mut Hot {
 }
 
 impl Hot {
+    /// [`DECISIONS`] takes under two limits.
+    #[inline]
+    fn take_both(&mut self) -> usize {
+        let charges = [
+            Charge { limit: &self.limits[0], key: key(0, 0), operation: TAKE },
+            Charge { limit: &self.limits[1], key: key(0, 1), operation: TAKE },
+        ];
+        for _ in 0..DECISIONS {
+            self.decisions.clear();
+            let request = Request { now: black_box(NOW), charges: black_box(&charges) };
+            let decided = self.table.decide(&request, &mut self.decisions);
+            assert!(decided.is_ok());
+        }
+        self.decisions.len()
+    }
+
     /// One batch of single-limit requests on [`BATCH`] keys.
     #[inline]
     fn batch(&mut self) -> usize {
@@ -170,20 +190,16 @@ fn sliding_window(hot: &mut Hot) -> u64 {
     hot.repeat(TAKE)
 }
 
-#[library_benchmark(setup = two_limits, config = at_most(2800))]
+#[library_benchmark(setup = two_limits, config = at_most(740))]
 #[bench::hot()]
 fn two_limits_at_once(hot: &mut Hot) -> usize {
-    let charges = [
-        Charge { limit: &hot.limits[0], key: key(0, 0), operation: TAKE },
-        Charge { limit: &hot.limits[1], key: key(0, 1), operation: TAKE },
-    ];
-    for _ in 0..DECISIONS {
-        hot.decisions.clear();
-        let request = Request { now: black_box(NOW), charges: black_box(&charges) };
-        let decided = hot.table.decide(&request, &mut hot.decisions);
-        assert!(decided.is_ok());
-    }
-    hot.decisions.len()
+    hot.take_both()
+}
+
+#[library_benchmark(setup = two_limits_of_which_one_is_empty, config = at_most(1080))]
+#[bench::hot()]
+fn two_limits_deny(hot: &mut Hot) -> usize {
+    hot.take_both()
 }
 
 #[library_benchmark(setup = many_buckets, config = at_most(280))]
@@ -221,8 +237,8 @@ fn limiter_check(limiter: &Limiter<ManualClock>) -> u64 {
 
 library_benchmark_group!(
     name = decisions;
-    benchmarks = take, deny, peek, fixed_window, sliding_window, two_limits_at_once, batch,
-        core_only, limiter_check
+    benchmarks = take, deny, peek, fixed_window, sliding_window, two_limits_at_once,
+        two_limits_deny, batch, core_only, limiter_check
 );
 
 main!(library_benchmark_groups = decisions);

@@ -14,9 +14,9 @@ use crate::rule::{Cost, Descriptor, DescriptorTraits, Domain, Pressure, Quota, R
 mod limits;
 mod overrides;
 
-pub(crate) use limits::Range;
 pub use limits::{Before, CompiledLimit, Role};
 use limits::{Heirs, Kept, Limits};
+pub(crate) use limits::{PlainLimits, Range};
 use overrides::Overrides;
 
 /// One of the rules of a compiled set.
@@ -73,7 +73,7 @@ pub(crate) struct CompiledDomain {
 #[derive(Debug)]
 pub(crate) struct CompiledRule {
     /// What follows for a request with the attribute that it counts by, where it says nothing beyond
-    /// one limit for each value of one attribute, as most rules do.
+    /// limits for each value of one attribute, as most rules do.
     pub(crate) ordinary: Option<Ordinary>,
     pub(crate) rule: Box<Rule>,
     pub(crate) per: SmallVec<[AttributeId; 4]>,
@@ -100,7 +100,7 @@ pub(crate) struct CompiledRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ordinary {
     pub(crate) by: AttributeId,
-    pub(crate) limit: LimitId,
+    pub(crate) limits: PlainLimits,
 }
 
 /// The only rule of a domain, where it is [ordinary](Ordinary) and every request meets it: what follows from one that
@@ -110,7 +110,7 @@ pub(crate) struct Straight {
     /// An attribute whose values are counted as they come.
     pub(crate) by: Box<str>,
     pub(crate) rule: RuleId,
-    pub(crate) limit: LimitId,
+    pub(crate) limits: PlainLimits,
 }
 
 #[derive(Debug)]
@@ -384,11 +384,11 @@ impl Compiler<'_> {
 
     fn straight(&self, domain: &Domain, first: u32) -> Option<Straight> {
         let ([rule], []) = (&domain.rules[..], &domain.descriptors[..]) else { return None };
-        let Ordinary { by, limit } = self.rules[first as usize].ordinary?;
+        let Ordinary { by, limits } = self.rules[first as usize].ordinary?;
         if !rule.conditions.is_empty() || by.is_rewritten() {
             return None;
         }
-        Some(Straight { by: rule.per.first()?.as_str().into(), rule: RuleId(first), limit })
+        Some(Straight { by: rule.per.first()?.as_str().into(), rule: RuleId(first), limits })
     }
 
     fn next(&self) -> u32 {
@@ -443,13 +443,14 @@ impl CompiledRule {
     /// The little that there is to it, where it says nothing out of the ordinary.
     fn as_ordinary(&self) -> Option<Ordinary> {
         let Self { per, quota, tiers, overrides, candidate, cost, priority, .. } = self;
-        let ([by], Some(limit)) = (&per[..], quota.only()) else { return None };
-        let is_ordinary = tiers.is_none()
+        let ([by], Some(limits)) = (&per[..], quota.plainly()) else { return None };
+        let is_ordinary = (limits.more as usize) < CompiledRules::LIMITS_MAX
+            && tiers.is_none()
             && overrides.is_none()
             && priority.is_none()
             && candidate.limits().next().is_none()
             && matches!(cost, CompiledCost::Number(1))
             && self.rule.elastic.is_none();
-        is_ordinary.then_some(Ordinary { by: *by, limit: LimitId(limit) })
+        is_ordinary.then_some(Ordinary { by: *by, limits })
     }
 }

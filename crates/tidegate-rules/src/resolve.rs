@@ -6,8 +6,8 @@ use tidegate_core::{Key, Timestamp};
 
 use crate::attribute::Attribute;
 use crate::compile::{
-    CompiledCost, CompiledDomain, CompiledRule, CompiledRules, DomainId, LimitId, Ordinary, Range,
-    RuleId, Straight,
+    CompiledCost, CompiledDomain, CompiledRule, CompiledRules, DomainId, LimitId, Ordinary,
+    PlainLimits, Range, RuleId, Straight,
 };
 use crate::explain::QuotaOf;
 use crate::identity::Subject;
@@ -117,24 +117,24 @@ impl CompiledRules {
         self.apply_all(ask, domain, (&view, found.all()), plan)
     }
 
-    /// Adds the charge of the only rule that there is, where the request has the attribute that it counts by. Says
+    /// Adds the charges of the only rule that there is, where the request has the attribute that it counts by. Says
     /// whether that is so; it is what [`apply_ordinary`](Self::apply_ordinary) would add.
     #[inline(never)]
     fn apply_straight(&self, ask: &Ask<'_>, straight: &Straight, plan: &mut Plan) -> bool {
         let is_it = |one: &&Attribute<'_>| is_same(one.name.as_bytes(), straight.by.as_bytes());
         let Some(Attribute { value, .. }) = ask.attributes.iter().find(is_it) else { return false };
-        self.push_only(ask, straight.rule, straight.limit, value, plan);
+        self.push_only(ask, straight.rule, straight.limits, value, plan);
         true
     }
 
-    /// Adds the charge of the only rule that matches, where it is as ordinary as most are and the request
+    /// Adds the charges of the only rule that matches, where it is as ordinary as most are and the request
     /// has the attribute that it counts by. Says whether that is so; it is what
     /// [`apply_all`](Self::apply_all) would add.
     #[inline]
     fn apply_ordinary(&self, ask: &Ask<'_>, id: RuleId, view: &View<'_>, plan: &mut Plan) -> bool {
-        let Some(Ordinary { by, limit }) = self.compiled_rule(id).ordinary else { return false };
+        let Some(Ordinary { by, limits }) = self.compiled_rule(id).ordinary else { return false };
         let Some(value) = view.value(by) else { return false };
-        self.push_only(ask, id, limit, value, plan);
+        self.push_only(ask, id, limits, value, plan);
         true
     }
 
@@ -144,13 +144,20 @@ impl CompiledRules {
         &self,
         ask: &Ask<'_>,
         rule: RuleId,
-        limit: LimitId,
+        limits: PlainLimits,
         counted: &[u8],
         plan: &mut Plan,
     ) {
         plan.matched.push(rule);
-        let key = self.hasher.bytes(counted).key(self.limit(limit).salt());
-        plan.charges.push(Planned { limit, relaxed: false, key, cost: ask.cost });
+        let subject = self.hasher.bytes(counted);
+        let planned = |limit| {
+            let key = subject.key(self.limit(limit).salt());
+            Planned { limit, relaxed: false, key, cost: ask.cost }
+        };
+        plan.charges.push(planned(limits.first));
+        if limits.more > 0 {
+            plan.charges.extend(limits.others().map(planned));
+        }
     }
 
     /// Adds what follows from all rules that match, whatever they say.

@@ -8,7 +8,8 @@
 //! | --- | --- |
 //! | [`seam`] | [`Store`], the resolved request, its answers |
 //! | [`table`] | [`Table`]: the fast path of one limit |
-//! | `several` | several limits at once, all or nothing |
+//! | `quick` | a few limits at once, all or nothing, where nothing is out of the ordinary |
+//! | `several` | any number of limits at once, and states that outgrow their entry |
 //! | `places` | which line an entry stands in; insertion, moving, dropping |
 //! | `entry`, `word`, `lines` | 128 bits, swapping them, the block they lie in |
 //! | `wide` | states that do not fit an entry |
@@ -21,6 +22,7 @@ mod entry;
 mod forgotten;
 mod lines;
 mod places;
+mod quick;
 pub mod seam;
 mod several;
 pub mod snapshot;

@@ -14,19 +14,17 @@ use crate::table::{Table, fits_entry};
 use crate::wide::{Guards, ShardSet};
 use crate::word::Word;
 
-/// Decides a request of any number of charges and appends its decisions.
+/// Decides a request of any number of charges and hands each decision on.
 pub(crate) fn decide(
     table: &Table,
     request: &Request<'_>,
-    decisions: &mut Vec<Decision>,
+    each: &mut dyn FnMut(Decision),
 ) -> Result<(), StoreError> {
     // Room for a few is set up much faster than room for all that there can be.
     match request.charges.len() {
-        0..=2 => decide_up_to::<2>(table, request, decisions),
-        3..=4 => decide_up_to::<4>(table, request, decisions),
-        5..=Request::CHARGES_MAX => {
-            decide_up_to::<{ Request::CHARGES_MAX }>(table, request, decisions)
-        }
+        0..=2 => decide_up_to::<2>(table, request, each),
+        3..=4 => decide_up_to::<4>(table, request, each),
+        5..=Request::CHARGES_MAX => decide_up_to::<{ Request::CHARGES_MAX }>(table, request, each),
         _ => Err(StoreError::TooManyCharges),
     }
 }
@@ -34,7 +32,7 @@ pub(crate) fn decide(
 fn decide_up_to<const MAX: usize>(
     table: &Table,
     request: &Request<'_>,
-    decisions: &mut Vec<Decision>,
+    each: &mut dyn FnMut(Decision),
 ) -> Result<(), StoreError> {
     let order = order_of::<MAX>(table, request.charges)?;
     let mut held = [const { None }; MAX];
@@ -53,7 +51,7 @@ fn decide_up_to<const MAX: usize>(
     }
     let mut deciding = Deciding { table, request, held: &held };
     loop {
-        match deciding.run(&mut table.wide.lock(shards), decisions) {
+        match deciding.run(&mut table.wide.lock(shards), each) {
             Ok(()) => return Ok(()),
             // A state has outgrown its entry. The entries stay locked, so nothing has changed when
             // its shard has been locked as well.
@@ -67,7 +65,7 @@ fn decide_up_to<const MAX: usize>(
 pub(crate) fn decide_one(table: &Table, now: Timestamp, charge: &Charge<'_>) -> Decision {
     let mut decisions = Vec::with_capacity(1);
     let request = Request { now, charges: std::slice::from_ref(charge) };
-    let decided = decide(table, &request, &mut decisions);
+    let decided = decide(table, &request, &mut |decision| decisions.push(decision));
     debug_assert!(decided.is_ok(), "one charge is neither too many nor repeated");
     decisions[0]
 }
@@ -134,7 +132,7 @@ impl<const MAX: usize> Deciding<'_, '_, MAX> {
     fn run(
         &mut self,
         guards: &mut Guards<'_>,
-        decisions: &mut Vec<Decision>,
+        each: &mut dyn FnMut(Decision),
     ) -> Result<(), Spills> {
         let refused = self.request.charges.len() > 1 && !self.all_takes_fit(guards);
         let mut outcomes = [const { None }; MAX];
@@ -155,7 +153,7 @@ impl<const MAX: usize> Deciding<'_, '_, MAX> {
                 (Some(held), Some(outcome)) => self.write(held, charge.key, outcome, guards),
                 _ => self.update_wide(charge, settled(charge.operation, refused), guards),
             };
-            decisions.push(decision);
+            each(decision);
         }
         Ok(())
     }
@@ -254,7 +252,7 @@ impl<const MAX: usize> Deciding<'_, '_, MAX> {
 }
 
 /// What is done to a limit of a request that another limit refuses: its take only looks.
-fn settled(operation: Operation, refused: bool) -> Operation {
+pub(crate) fn settled(operation: Operation, refused: bool) -> Operation {
     match operation {
         Operation::Take { cost } if refused => Operation::Peek { cost },
         other => other,

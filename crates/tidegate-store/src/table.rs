@@ -1,6 +1,6 @@
 //! The in-memory store: a table of entries in cache lines, and a wide structure for what does not
-//! fit. One limit with a state that fits is one line and one compare-and-swap; everything else goes
-//! through `several`.
+//! fit. One limit with a state that fits is one line and one compare-and-swap; a few of them go through
+//! `quick`, and everything else through `several`.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::seam::{Answers, Charge, Request, StoreError};
 use crate::sync::Backoff;
 use crate::wide::Wide;
 use crate::word::Word;
-use crate::{Store, several};
+use crate::{Store, quick, several};
 
 /// The state of keys in this process's memory.
 ///
@@ -186,13 +186,25 @@ impl Table {
     #[expect(clippy::inline_always, reason = "as the function that it stands in")]
     fn take_plainly(&self, limit: &TokenBucket, probe: Probe, now: Timestamp) -> Option<Decision> {
         let (word, entry) = self.places.find_in_first(probe)?;
+        let (decision, new) = self.plain_outcome(limit, entry, now)?;
+        swap(word, entry, new).then_some(decision)
+    }
+
+    /// What becomes of an entry by a take of 1 in that case.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as the function that it stands in")]
+    pub(crate) fn plain_outcome(
+        &self,
+        limit: &TokenBucket,
+        entry: Entry,
+        now: Timestamp,
+    ) -> Option<(Decision, Entry)> {
         if !entry.is_fine() {
             return None;
         }
         let state = limit.unpack(entry.payload(), self.origin);
         let (decision, next) = limit.take_plain(state, now)?;
-        let new = entry.later(next.full_at_micros - state.full_at_micros)?;
-        swap(word, entry, new).then_some(decision)
+        Some((decision, entry.later(next.full_at_micros - state.full_at_micros)?))
     }
 
     #[inline(always)]
@@ -222,11 +234,25 @@ impl Table {
         request: &Request<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<(), StoreError> {
+        self.decide_each(request, |decision| decisions.push(decision))
+    }
+
+    /// The same, with each decision handed to `each`, in the order of the charges. Nothing is handed to it where
+    /// there is an error.
+    #[inline]
+    pub fn decide_each(
+        &self,
+        request: &Request<'_>,
+        mut each: impl FnMut(Decision),
+    ) -> Result<(), StoreError> {
         if let [charge] = request.charges {
-            decisions.push(self.decide_one(request.now, charge));
+            each(self.decide_one(request.now, charge));
             return Ok(());
         }
-        several::decide(self, request, decisions)
+        if quick::decide(self, request, &mut each) {
+            return Ok(());
+        }
+        several::decide(self, request, &mut each)
     }
 
     /// Decides a batch, each request as if they had come one after the other.
@@ -388,7 +414,7 @@ impl Table {
     /// What becomes of an entry; `None` where its state has to be spilled.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "part of the fast path, and not only of it")]
-    fn next_entry<L: Inline>(
+    pub(crate) fn next_entry<L: Inline>(
         &self,
         limit: &L,
         old: Entry,
@@ -425,7 +451,7 @@ impl Store for Table {
 /// again in one piece: a decision on halves of different moments is none.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the fast path, and not only of it")]
-fn swap(word: &Word, old: Entry, new: Entry) -> bool {
+pub(crate) fn swap(word: &Word, old: Entry, new: Entry) -> bool {
     if new == old { word.load() == old.0 } else { word.compare_exchange(old.0, new.0).is_ok() }
 }
 

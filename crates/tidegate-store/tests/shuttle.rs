@@ -17,8 +17,8 @@ use support::{
     window,
 };
 use tidegate_core::{Decision, Key, Limit, Operation, Span};
-use tidegate_store::Table;
 use tidegate_store::snapshot::Label;
+use tidegate_store::{Charge, Request, Table};
 
 const LABEL: Label = [7; 32];
 const SECOND: u64 = 1_000_000;
@@ -225,6 +225,56 @@ fn two_limits_in_opposite_orders_are_charged_together_or_not_at_all() {
     });
 }
 
+/// All keys have entries, so that nothing but another thread is out of the ordinary.
+#[test]
+fn three_limits_that_have_entries_are_charged_together_or_not_at_all() {
+    check(|| {
+        let table = table(2);
+        let limits = [hourly(3), window(9, Span::HOUR), sliding(4, Span::HOUR)];
+        for (limit, number) in limits.iter().zip(1..) {
+            assert!(takes(&table, limit, key(number), START, 1));
+        }
+        let all = |order: [usize; 3]| {
+            let limits = limits.clone();
+            with(&table, move |table| {
+                let limits = order.map(|index| (&limits[index], key(index as u64 + 1)));
+                count((0..2).map(|_| takes_all(table, START, &limits)))
+            })
+        };
+        let mut threads = vec![all([0, 1, 2]), all([2, 1, 0])];
+        let broad = limits[1].clone();
+        threads.push(with(&table, move |table| {
+            10 * count((0..2).map(|_| takes(table, &broad, key(2), START, 1)))
+        }));
+        assert_eq!(together(threads).into_iter().sum::<u64>(), 22, "two of all and two alone");
+        let left = |index: usize| left(&table, &limits[index], key(index as u64 + 1), START);
+        assert_eq!([left(0), left(1), left(2)], [0, 4, 1]);
+    });
+}
+
+/// Between 73 and 74 hours after the start, both halves of the time in an entry change: one from before and one from
+/// after would be a time long past, and all of the quota.
+#[test]
+fn who_looks_at_two_limits_sees_no_halves_of_different_moments() {
+    let looks = |table: &Table| {
+        let (limit, other) = (hourly(100), window(9, Span::HOUR));
+        let charge = |limit, key| Charge { limit, key, operation: peek(1) };
+        let charges = [charge(&limit, key(1)), charge(&other, key(2))];
+        let mut decisions = Vec::new();
+        table.decide(&Request { now: START, charges: &charges }, &mut decisions).unwrap();
+        decisions[0].remaining
+    };
+    check(move || {
+        let table = table(2);
+        assert!(takes(&table, &hourly(100), key(1), START, 73));
+        assert!(takes(&table, &window(9, Span::HOUR), key(2), START, 1));
+        let one_more =
+            with(&table, |table| one(table, &hourly(100), key(1), START, take(1)).remaining);
+        let seen = together(vec![one_more, with(&table, looks)])[1];
+        assert!([27, 26].contains(&seen), "{seen}");
+    });
+}
+
 #[test]
 fn two_limits_of_which_one_is_wide_are_charged_together_or_not_at_all() {
     check(|| {
@@ -302,16 +352,13 @@ fn two_limits_of_which_one_spills_are_charged_together_or_not_at_all() {
             with(&table, move |table| {
                 let (plain, big) = (window(2, Span::HOUR), huge());
                 let charges = [(&plain, key(1), 1), (&big, key(2), HALF)];
-                let mut charges = charges.map(|(limit, key, cost)| tidegate_store::Charge {
-                    limit,
-                    key,
-                    operation: take(cost),
-                });
+                let mut charges =
+                    charges.map(|(limit, key, cost)| Charge { limit, key, operation: take(cost) });
                 if turned {
                     charges.reverse();
                 }
                 let mut decisions = Vec::new();
-                let request = tidegate_store::Request { now: START, charges: &charges };
+                let request = Request { now: START, charges: &charges };
                 table.decide(&request, &mut decisions).unwrap();
                 count([decisions.iter().all(Decision::is_allowed)])
             })

@@ -113,6 +113,17 @@ fn a_request_that_passes_takes_nothing_from_the_heap() {
 }
 
 #[test]
+fn a_request_under_two_limits_takes_nothing_from_the_heap_either() {
+    for rule in [
+        "{ name: orders, per: [ip], limits: [ 1000000/hour, 9000000/day ] }",
+        "{ name: orders, per: [ip, host], limits: [ 1000000/hour, 9000000/day fixed-window ] }",
+    ] {
+        let text = format!("domain: default\nrules: [ {rule} ]");
+        assert_eq!(during(layer_of(&text).headers(HeaderSet::None).layer(Hello), 100), 0, "{rule}");
+    }
+}
+
+#[test]
 fn a_request_that_is_told_of_no_limit_takes_nothing_from_the_heap() {
     for rule in [
         "{ name: other, match: { path: /elsewhere }, per: [ip], limit: 1000000/day }",

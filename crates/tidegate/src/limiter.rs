@@ -2,12 +2,16 @@
 
 use std::path::Path;
 
+use smallvec::SmallVec;
 use tidegate_core::{self as core, Key, LeaseId, Limit, Operation, Timestamp};
 use tidegate_rules::identity::{KeyHasher, Salt, Subject};
 use tidegate_store::snapshot::{Label, SnapshotError};
 use tidegate_store::{Charge, Fetched, Request, Stats, Table};
 
 use crate::{BuildError, Clock, Decision, Keyed, LimiterBuilder, SystemClock};
+
+/// As many limits as most limiters have are not put on the heap.
+pub(crate) type Few<T> = SmallVec<[T; 4]>;
 
 /// Decides for each call whether it may pass, counting each key separately.
 ///
@@ -257,17 +261,21 @@ impl<C: Clock> Limiter<C> {
     }
 
     fn decide_several(&self, subject: Subject, now: Timestamp, operation: Operation) -> Decision {
-        Decision::of_all(&self.decide_all(subject, now, |_| operation), now)
+        let mut decisions = Few::new();
+        self.decide_all(subject, now, |_| operation, &mut decisions);
+        Decision::of_all(&decisions, now)
     }
 
-    /// The decision of every limit, where each may have an operation of its own.
+    /// Appends the decision of every limit, where each may have an operation of its own.
+    #[inline]
     pub(crate) fn decide_all(
         &self,
         subject: Subject,
         now: Timestamp,
         operation: impl Fn(usize) -> Operation,
-    ) -> Vec<core::Decision> {
-        let charges: Vec<_> = self
+        decisions: &mut Few<core::Decision>,
+    ) {
+        let charges: Few<_> = self
             .limits
             .iter()
             .enumerate()
@@ -277,10 +285,9 @@ impl<C: Clock> Limiter<C> {
                 operation: operation(index),
             })
             .collect();
-        let mut decisions = Vec::with_capacity(charges.len());
-        let decided = self.table.decide(&Request { now, charges: &charges }, &mut decisions);
+        let request = Request { now, charges: &charges };
+        let decided = self.table.decide_each(&request, |decision| decisions.push(decision));
         debug_assert!(decided.is_ok(), "the builder has checked the number of limits");
-        decisions
     }
 
     pub(crate) fn key(&self, subject: Subject, index: usize) -> Key {

@@ -6,6 +6,7 @@ use tidegate_core::{LeaseId, Limit, Operation};
 use tidegate_rules::identity::Subject;
 use tidegate_store::Charge;
 
+use crate::limiter::Few;
 use crate::{Clock, Decision, Keyed, Limiter, SystemClock};
 
 /// A place under the limiter's concurrency limits. Dropping it gives the place back; if it never is,
@@ -60,7 +61,8 @@ impl<C: Clock> Limiter<C> {
 
     fn take_leases(&self, who: &impl Keyed) -> Result<(Leases, Decision), Decision> {
         let (subject, now) = (who.subject(&self.hasher), self.clock.now());
-        let decisions = self.decide_all(subject, now, |_| Operation::Take { cost: 1 });
+        let mut decisions = Few::new();
+        self.decide_all(subject, now, |_| Operation::Take { cost: 1 }, &mut decisions);
         let decision = Decision::of_all(&decisions, now);
         if !decision.is_allowed() {
             return Err(decision);

@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use tidegate_core::terms::{Consistency, OnStoreFailure};
 use tidegate_core::{Limit, Span, Timestamp};
 
-use super::RuleId;
+use super::{LimitId, RuleId};
 use crate::identity::{KeyHasher, Salt};
 use crate::rule::{Mode, Percent, Quota, Rule, RuleLimit};
 
@@ -142,6 +142,22 @@ pub(crate) struct Range {
     has_plain: bool,
 }
 
+/// The limits of a quota that has nothing beside them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlainLimits {
+    pub(crate) first: LimitId,
+    /// How many come after it.
+    pub(crate) more: u32,
+}
+
+impl PlainLimits {
+    /// Those after the first.
+    #[inline]
+    pub(crate) fn others(self) -> impl Iterator<Item = LimitId> {
+        (1..=self.more).map(move |number| LimitId(self.first.0 + number))
+    }
+}
+
 impl Range {
     /// No limits, so nothing is counted.
     pub(super) const NONE: Self = Self { first: 0, count: 0, has_plain: false };
@@ -154,9 +170,10 @@ impl Range {
         self.first == Self::NOTHING.first
     }
 
-    /// The limit, where there is one and nothing beside it but reserves.
-    pub(super) fn only(self) -> Option<u32> {
-        (self.count == 1 && !self.has_plain).then_some(self.first)
+    /// The limits, where there are some and nothing beside them but reserves.
+    pub(super) fn plainly(self) -> Option<PlainLimits> {
+        let more = self.count.checked_sub(1)?;
+        (!self.has_plain).then_some(PlainLimits { first: LimitId(self.first), more })
     }
 
     pub(crate) fn limits(self) -> impl Iterator<Item = u32> {

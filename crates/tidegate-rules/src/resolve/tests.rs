@@ -189,6 +189,7 @@ fn the_rules_that_most_people_write_are_ordinary() {
     assert!(is_ordinary("match: { path: /login }, per: [ip], limit: 10/minute"));
     assert!(is_ordinary("per: [user], limit: 10/minute, mode: shadow"));
     assert!(!is_ordinary("per: [user, ip], limit: 10/minute"));
-    assert!(!is_ordinary("per: [user], limits: [10/minute, 100/hour]"));
+    assert!(is_ordinary("per: [user], limits: [10/minute, 100/hour]"));
+    assert!(!is_ordinary("per: [user], limits: [10/minute, 100/hour], soft: 20%"));
     assert!(!is_ordinary("per: [user], limit: unlimited"));
 }

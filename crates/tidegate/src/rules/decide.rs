@@ -40,6 +40,26 @@ impl Together {
     }
 }
 
+/// Decides all charges in memory, all or nothing, where all of them are in force: each decision is put where it stays.
+fn decide_in_force(
+    table: &Table,
+    decision: &mut RuleDecision,
+    does: Does,
+) -> Result<(), CheckError> {
+    let RuleDecision { rules, at, plan, decisions, taken, .. } = decision;
+    let charges: Few<Charge<'_>> =
+        plan.charges.iter().map(|planned| charge(rules, planned, does)).collect();
+    let mut all_allow = true;
+    let decided = table.decide_each(&Request { now: *at, charges: &charges }, |decided| {
+        all_allow &= decided.is_allowed();
+        decisions.push(decided);
+    });
+    decided.map_err(CheckError::Store)?;
+    let took = u64::from(does.takes(all_allow));
+    (0..plan.charges.len()).for_each(|index| *taken |= took << index);
+    Ok(())
+}
+
 /// Decides some of the charges in memory, all or nothing, and says whether all of them allow.
 fn decide_in(
     table: &Table,
@@ -53,15 +73,17 @@ fn decide_in(
     let members = || plan.charges.iter().enumerate().filter(is_in);
     let charges: Few<Charge<'_>> =
         members().map(|(_, planned)| charge(rules, planned, does)).collect();
-    let mut decided = Vec::with_capacity(charges.len());
     let request = Request { now: *at, charges: &charges };
-    table.decide(&request, &mut decided).map_err(CheckError::Store)?;
-    let all_allow = decided.iter().all(core::Decision::is_allowed);
+    let (mut places, mut all_allow) = (members(), true);
+    let decided = table.decide_each(&request, |decided| {
+        all_allow &= decided.is_allowed();
+        if let Some((index, _)) = places.next() {
+            decisions[index] = decided;
+        }
+    });
+    decided.map_err(CheckError::Store)?;
     let took = u64::from(does.takes(all_allow));
-    for ((index, _), decision) in members().zip(decided) {
-        decisions[index] = decision;
-        *taken |= took << index;
-    }
+    members().for_each(|(index, _)| *taken |= took << index);
     Ok(all_allow)
 }
 
@@ -155,12 +177,17 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         decision: &mut RuleDecision,
         does: Does,
     ) -> Result<(), CheckError> {
+        let mut is_all_in_force = true;
         for planned in &decision.plan.charges {
             let limit = decision.rules.limit(planned.limit);
+            is_all_in_force &= limit.is_enforced();
             self.carrier.carry(table, limit, planned, decision.at);
         }
-        decision.decisions.resize(decision.plan.charges.len(), PENDING);
         let refused = decision.plan.denied_by.is_some();
+        if is_all_in_force {
+            return decide_in_force(table, decision, does.unless(refused));
+        }
+        decision.decisions.resize(decision.plan.charges.len(), PENDING);
         let all_allow = decide_in(table, decision, does.unless(refused), Together::InForce)?;
         // Where the call does not pass, it would not be charged to the rules in shadow either.
         let does = does.unless(refused || !all_allow);
