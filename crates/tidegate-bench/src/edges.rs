@@ -101,7 +101,10 @@ fn middleware(
         (Around::TidegateFewHeadersInside, Around::GovernorInside, None),
         (Around::Tidegate, Around::Governor, None),
         (Around::TidegateInside, Around::GovernorInside, None),
+        (Around::TidegateFewHeaders, Around::Nothing, None),
         (Around::Governor, Around::Nothing, None),
+        (Around::HeadersAlone, Around::Nothing, None),
+        (Around::FewHeadersAlone, Around::Nothing, None),
     ] {
         let name = format!("{}, to {}", ours.name(), other.name());
         figures.extend(tried.ratio(&name, (ours.name(), other.name()), target));

@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Router, ServiceExt as _};
 use tidegate::{RuleLimiter, RulesError};
 use tidegate_tower::{HeaderSet, RateLimitLayer};
 use tokio::net::TcpListener;
+use tower::util::MapResponse;
 use tower::{Layer as _, Service};
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
@@ -29,6 +31,9 @@ pub(crate) enum Around {
     /// The same with the headers alone that `tower_governor` sends, and one more.
     TidegateFewHeaders,
     Governor,
+    /// No limiter: the headers that ours sends, with values that never change. What they cost whoever sends them.
+    HeadersAlone,
+    FewHeadersAlone,
     /// A layer that does nothing, inside: what axum takes for any layer, whoever wrote it.
     EmptyInside,
     TidegateInside,
@@ -47,11 +52,13 @@ pub(super) trait Use {
 }
 
 impl Around {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Nothing,
         Self::Tidegate,
         Self::TidegateFewHeaders,
         Self::Governor,
+        Self::HeadersAlone,
+        Self::FewHeadersAlone,
         Self::EmptyInside,
         Self::TidegateInside,
         Self::TidegateFewHeadersInside,
@@ -64,6 +71,8 @@ impl Around {
             Self::Tidegate => "tidegate",
             Self::TidegateFewHeaders => "tidegate-few-headers",
             Self::Governor => "governor",
+            Self::HeadersAlone => "headers-alone",
+            Self::FewHeadersAlone => "few-headers-alone",
             Self::EmptyInside => "empty-inside",
             Self::TidegateInside => "tidegate-inside",
             Self::TidegateFewHeadersInside => "tidegate-few-headers-inside",
@@ -78,6 +87,8 @@ impl Around {
             Self::Tidegate => "tidegate around the app",
             Self::TidegateFewHeaders => "tidegate around the app, X-RateLimit headers alone",
             Self::Governor => "tower_governor around the app",
+            Self::HeadersAlone => "fixed headers and no limiter around the app",
+            Self::FewHeadersAlone => "fixed X-RateLimit headers and no limiter around the app",
             Self::EmptyInside => "a layer that does nothing, by Router::layer",
             Self::TidegateInside => "tidegate by Router::layer",
             Self::TidegateFewHeadersInside => {
@@ -116,6 +127,12 @@ impl Around {
             Self::Tidegate => to.of(limit()?.around(app)),
             Self::TidegateFewHeaders => to.of(few()?.around(app)),
             Self::Governor => to.of(governor()?.layer(with_state(app))),
+            Self::HeadersAlone => {
+                to.of(MapResponse::new(with_state(app), |it| with_fixed(it, &FIXED)))
+            }
+            Self::FewHeadersAlone => {
+                to.of(MapResponse::new(with_state(app), |it| with_fixed(it, &FIXED[..3])))
+            }
             Self::EmptyInside => {
                 to.of(with_state(app.layer(tower::layer::layer_fn(|service| service))))
             }
@@ -124,6 +141,28 @@ impl Around {
             Self::GovernorInside => to.of(with_state(app.layer(governor()?))),
         })
     }
+}
+
+/// What [`Around::Tidegate`] sends at first; of [`HeaderSet::XRateLimit`] the first three.
+static FIXED: [(HeaderName, HeaderValue); 5] = [
+    fixed("x-ratelimit-limit", "1000000000"),
+    fixed("x-ratelimit-remaining", "999999999"),
+    fixed("x-ratelimit-reset", "1"),
+    fixed("ratelimit-policy", "\"all\";q=1000000000;w=86400"),
+    fixed("ratelimit", "\"all\";r=999999999;t=1"),
+];
+
+const fn fixed(name: &'static str, value: &'static str) -> (HeaderName, HeaderValue) {
+    (HeaderName::from_static(name), HeaderValue::from_static(value))
+}
+
+fn with_fixed(mut response: Response, fixed: &'static [(HeaderName, HeaderValue)]) -> Response {
+    let headers = response.headers_mut();
+    headers.reserve(fixed.len());
+    for (name, value) in fixed {
+        headers.insert(name, value.clone());
+    }
+    response
 }
 
 /// The app in a process of its own, on this core alone.
