@@ -107,16 +107,16 @@ impl Around {
         }
     }
 
-    /// The app, limited per address so generously that nobody is denied, with headers on every response.
+    /// The app, limited per address so generously that nobody is denied, with headers on every response: 100,000 a
+    /// second from a bucket so deep that it is neither full nor empty while it is asked, as that of a busy client.
     pub(super) fn used<U: Use>(self, to: U) -> Result<U::Outcome, Box<dyn Error>> {
-        const RULES: &str =
-            "{ domain: default, rules: [ { name: all, per: [ip], limit: 1000000000/day } ] }";
+        const RULES: &str = "{ domain: default, rules: [ { name: all, per: [ip], limit: 100000/s burst 1000000000 } ] }";
         let app = Router::new().route("/limit/{key}", get(async || "hello"));
         let limit = || Ok::<_, RulesError>(RateLimitLayer::new(RuleLimiter::new(RULES)?).in_axum());
         let few = || Ok::<_, RulesError>(limit()?.headers(HeaderSet::XRateLimit));
         let governor = || {
             let mut config = GovernorConfigBuilder::default();
-            config.per_nanosecond(1).burst_size(1_000_000_000);
+            config.per_nanosecond(10_000).burst_size(1_000_000_000);
             let config = config.use_headers().finish().ok_or("a quota that is none")?;
             Ok::<_, Box<dyn Error>>(GovernorLayer::new(Arc::new(config)))
         };
@@ -148,7 +148,7 @@ static FIXED: [(HeaderName, HeaderValue); 5] = [
     fixed("x-ratelimit-limit", "1000000000"),
     fixed("x-ratelimit-remaining", "999999999"),
     fixed("x-ratelimit-reset", "1"),
-    fixed("ratelimit-policy", "\"all\";q=1000000000;w=86400"),
+    fixed("ratelimit-policy", "\"all\";q=1000000000;w=10000"),
     fixed("ratelimit", "\"all\";r=999999999;t=1"),
 ];
 
