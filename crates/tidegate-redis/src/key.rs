@@ -24,7 +24,7 @@ use tidegate_core::Key;
 const TAG_SHIFT: u32 = 64;
 const TAG_BITS: u32 = 13;
 const FAMILY_BITS: u32 = 32;
-/// All that is printed but the quotation mark and the braces, which end a tag.
+/// All that is printed but the space, the quotation mark, and the braces: a closing one would end the tag.
 const DIGITS: &[u8; 91] =
     b"!#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz|~";
 
@@ -93,6 +93,14 @@ mod tests {
             let (name, member) = place(u128::MAX ^ 1 << bit);
             assert_eq!((name != ones.0, member != ones.1), (in_name, in_member), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn every_tag_is_another_and_none_ends_early() {
+        let tags: std::collections::HashSet<_> =
+            (0..TAGS as u128).map(|number| tag(Key::from_hash(number << TAG_SHIFT))).collect();
+        assert_eq!(tags.len(), TAGS);
+        assert!(!tags.iter().flatten().any(|digit| b"{}".contains(digit)));
     }
 
     #[test]

@@ -444,8 +444,7 @@ impl CompiledRule {
     fn as_ordinary(&self) -> Option<Ordinary> {
         let Self { per, quota, tiers, overrides, candidate, cost, priority, .. } = self;
         let ([by], Some(limits)) = (&per[..], quota.plainly()) else { return None };
-        let is_ordinary = (limits.more as usize) < CompiledRules::LIMITS_MAX
-            && tiers.is_none()
+        let is_ordinary = tiers.is_none()
             && overrides.is_none()
             && priority.is_none()
             && candidate.limits().next().is_none()

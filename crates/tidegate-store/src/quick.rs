@@ -3,18 +3,15 @@
 //! All of them are read at a glance and decided. Then all but the last are locked and the last is swapped: that is
 //! the moment of the decision, and the others are let go with what they have become. Nobody is waited for. Where
 //! an entry is not what it was at the glance, those that are locked are put back, and `several` decides.
-//!
-//! Where no entry changes, because the request is refused or only looks, each is looked at once more: between the last
-//! glance and the first of those looks, all that was seen was there together.
 
 use smallvec::SmallVec;
-use tidegate_core::{Decision, Limit, Operation, Timestamp};
+use tidegate_core::{Decision, Limit, Operation, Span, Timestamp, Verdict};
 
 use crate::entry::{Entry, Inline};
 use crate::places::unlock;
 use crate::seam::{Charge, Request};
 use crate::several::settled;
-use crate::table::{Table, swap};
+use crate::table::{Table, fits_entry};
 use crate::word::Word;
 
 /// As many limits as most requests have at most.
@@ -29,40 +26,59 @@ struct Step<'t> {
     decision: Decision,
 }
 
-/// Decides a request and hands on one decision per charge. Says whether it did; if not, nothing has happened.
+type Steps<'t> = SmallVec<[Step<'t>; FEW]>;
+
+/// What stands in for a decision that is still to be made.
+const UNDECIDED: Decision = Decision {
+    verdict: Verdict::NeverFits,
+    limit: 0,
+    remaining: 0,
+    reset_after: Span::ZERO,
+    lease: None,
+};
+
+/// Decides a request and hands on one decision per charge. Says whether it did; if not, nothing was taken or given.
 #[inline]
 pub(crate) fn decide(table: &Table, request: &Request<'_>, each: impl FnMut(Decision)) -> bool {
-    if request.charges.len() > FEW {
+    let charges = request.charges;
+    if charges.len() > FEW || !charges.iter().all(|charge| fits_entry(charge.limit)) {
         return false;
     }
-    for charge in request.charges {
-        table.prefetch(charge.key);
-    }
-    let mut steps = SmallVec::new();
-    let is_decided = decide_steps(table, request, &mut steps) == Some(()) && take_all(&steps);
+    let mut steps = Steps::new();
+    let is_decided = find_all(table, charges, &mut steps)
+        && decide_all(table, request, &mut steps).is_some()
+        && take_all(&steps);
     if is_decided {
         steps.iter().map(|step| step.decision).for_each(each);
     }
     is_decided
 }
 
+/// Finds the entries of all charges. Says whether each has one of its own: that two of them share one is a mistake, which
+/// `several` tells. Nothing is decided before that is known, since an entry that becomes free is noted when it is decided.
+fn find_all<'t>(table: &'t Table, charges: &[Charge<'_>], steps: &mut Steps<'t>) -> bool {
+    for charge in charges {
+        table.prefetch(charge.key);
+    }
+    for charge in charges {
+        let found = table.places.find(table.places.probe(charge.key));
+        let Some((word, old)) = found else { return false };
+        if steps.iter().any(|step| std::ptr::eq(step.word, word)) {
+            return false;
+        }
+        steps.push(Step { word, old, new: old, decision: UNDECIDED });
+    }
+    true
+}
+
 /// What each charge comes to; `None` where one of them is out of the ordinary.
-fn decide_steps<'t>(
-    table: &'t Table,
-    request: &Request<'_>,
-    steps: &mut SmallVec<[Step<'t>; FEW]>,
-) -> Option<()> {
+fn decide_all(table: &Table, request: &Request<'_>, steps: &mut Steps<'_>) -> Option<()> {
     let Request { now, charges } = *request;
     let mut is_refused = false;
-    for charge in charges {
-        let (word, old) = table.places.find(table.places.probe(charge.key))?;
-        // Two keys that share an entry are a mistake, which is told elsewhere.
-        if steps.iter().any(|step| std::ptr::eq(step.word, word)) {
-            return None;
-        }
-        let (decision, new) = table.outcome_of(charge.limit, old, now, charge.operation)?;
-        is_refused |= is_take(charge) && !decision.is_allowed();
-        steps.push(Step { word, old, new, decision });
+    for (step, charge) in steps.iter_mut().zip(charges) {
+        (step.decision, step.new) =
+            table.outcome_of(charge.limit, step.old, now, charge.operation)?;
+        is_refused |= is_take(charge) && !step.decision.is_allowed();
     }
     if is_refused {
         // Those that refuse have taken nothing; the others only look now.
@@ -78,7 +94,8 @@ fn decide_steps<'t>(
 
 impl Table {
     /// What any limit makes of an entry that was read at a glance: the decision, and the entry to swap it for. `None` where
-    /// the state is not in the entry, or does not stay there.
+    /// the state is not in the entry, or does not stay there. One limit alone has `Table::try_entry`, which gives up
+    /// where this one goes on.
     fn outcome_of(
         &self,
         limit: &Limit,
@@ -123,16 +140,17 @@ fn is_take(charge: &Charge<'_>) -> bool {
     matches!(charge.operation, Operation::Take { .. })
 }
 
-/// Makes all entries what they are to become, or none of them.
+/// Makes all entries what they are to become, or none of them. Those that stay as they are are locked too: what they say
+/// would else be of another moment.
 fn take_all(steps: &[Step<'_>]) -> bool {
-    if steps.iter().all(|step| step.new == step.old) {
-        return steps.iter().all(|step| swap(step.word, step.old, step.new));
-    }
     let Some((last, others)) = steps.split_last() else { return true };
     let lock =
         |step: &&Step<'_>| step.word.compare_exchange(step.old.0, step.old.locked().0).is_ok();
     let locked = others.iter().take_while(lock).count();
-    let is_taken = locked == others.len() && swap(last.word, last.old, last.new);
+    // ORDERING: an exchange also where nothing changes. A load could be done before the locks are seen by others, where
+    // the processor allows that, and two requests could each miss what the other does.
+    let is_taken =
+        locked == others.len() && last.word.compare_exchange(last.old.0, last.new.0).is_ok();
     for step in &others[..locked] {
         unlock(step.word, step.old.locked(), if is_taken { step.new } else { step.old });
     }

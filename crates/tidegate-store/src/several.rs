@@ -50,14 +50,17 @@ fn decide_up_to<const MAX: usize>(
         held[index] = Some(entry);
     }
     let mut deciding = Deciding { table, request, held: &held };
-    loop {
-        match deciding.run(&mut table.wide.lock(shards), each) {
-            Ok(()) => return Ok(()),
+    let decisions = loop {
+        match deciding.run(&mut table.wide.lock(shards)) {
+            Ok(decisions) => break decisions,
             // A state has outgrown its entry. The entries stay locked, so nothing has changed when
             // its shard has been locked as well.
             Err(Spills(more)) => shards = shards.and(more),
         }
-    }
+    };
+    // Nothing is held any more, so whoever gets them may do what they like.
+    decisions.into_iter().flatten().for_each(each);
+    Ok(())
 }
 
 /// Decides one charge whose state is spilled, or is about to be.
@@ -129,11 +132,8 @@ struct Outcome {
 }
 
 impl<const MAX: usize> Deciding<'_, '_, MAX> {
-    fn run(
-        &mut self,
-        guards: &mut Guards<'_>,
-        each: &mut dyn FnMut(Decision),
-    ) -> Result<(), Spills> {
+    /// The decisions, in the order of the charges.
+    fn run(&mut self, guards: &mut Guards<'_>) -> Result<[Option<Decision>; MAX], Spills> {
         let refused = self.request.charges.len() > 1 && !self.all_takes_fit(guards);
         let mut outcomes = [const { None }; MAX];
         let mut missing = ShardSet::default();
@@ -148,14 +148,15 @@ impl<const MAX: usize> Deciding<'_, '_, MAX> {
         if !guards.holds(missing) {
             return Err(Spills(missing));
         }
+        let mut decisions = [None; MAX];
         for (index, charge) in self.request.charges.iter().enumerate() {
             let decision = match (&self.held[index], outcomes[index].take()) {
                 (Some(held), Some(outcome)) => self.write(held, charge.key, outcome, guards),
                 _ => self.update_wide(charge, settled(charge.operation, refused), guards),
             };
-            each(decision);
+            decisions[index] = Some(decision);
         }
-        Ok(())
+        Ok(decisions)
     }
 
     /// Whether every take would go through by itself. Each key comes once, so together they do.

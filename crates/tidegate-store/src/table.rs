@@ -451,7 +451,7 @@ impl Store for Table {
 /// again in one piece: a decision on halves of different moments is none.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the fast path, and not only of it")]
-pub(crate) fn swap(word: &Word, old: Entry, new: Entry) -> bool {
+fn swap(word: &Word, old: Entry, new: Entry) -> bool {
     if new == old { word.load() == old.0 } else { word.compare_exchange(old.0, new.0).is_ok() }
 }
 

@@ -7,7 +7,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use support::{START, bucket, key, left, one, one_of_each, places, table, take, takes, takes_all};
+use support::{
+    START, bucket, key, left, one, one_of_each, places, table, take, takes, takes_all, window,
+};
 use tidegate_core::{Key, Limit, Operation, Span};
 use tidegate_store::{Answers, Charge, Request, Table, TableConfig};
 
@@ -116,6 +118,29 @@ fn two_limits_in_either_order_are_charged_together_or_not_at_all() {
             assert_eq!(left(&table, &narrow, key(3 * round), START), 0);
             assert_eq!(left(&table, &broad, key(3 * round + 1), START), 20 - NARROW);
             assert_eq!(left(&table, &wide, key(3 * round + 2), START), 30 - NARROW);
+        },
+    );
+}
+
+/// All of them in entries, which are there from the first request of a round on.
+#[test]
+fn three_limits_in_entries_are_charged_together_or_not_at_all() {
+    const NARROW: u64 = 90;
+    let limits =
+        [bucket(1, Span::HOUR, NARROW), window(200, Span::HOUR), bucket(7, Span::HOUR, 300)];
+    let table = table(CONFIG);
+    rounds(
+        1_000,
+        |round, thread| {
+            let mut each = [0, 1, 2].map(|index| (&limits[index], key(3 * round + index as u64)));
+            each.rotate_left(thread as usize % 3);
+            count((0..60).map(|_| takes_all(&table, START, &each)))
+        },
+        |round, admitted| {
+            assert_eq!(admitted, NARROW, "in round {round}");
+            for (limit, (index, left_over)) in limits.iter().zip([(0, 0), (1, 110), (2, 210)]) {
+                assert_eq!(left(&table, limit, key(3 * round + index), START), left_over);
+            }
         },
     );
 }

@@ -475,3 +475,123 @@ fn snapshot_while_entries_leave(line: u64) {
         assert_eq!(left(&restored, &hourly(1), key, START), 1, "it is there twice");
     }
 }
+
+/// What one request asks of some limits, each once.
+type Asked = Vec<(usize, Operation)>;
+
+/// Runs requests in several threads, and compares all answers and what is left with those of every order in which the
+/// requests could have come one after the other.
+fn ends_as_in_some_order(limits: &[Limit], spent: &[u64], programs: &[Vec<Asked>], runs: usize) {
+    let table_of = |limits: &[Limit], spent: &[u64]| {
+        let table = table(2);
+        for ((limit, &cost), number) in limits.iter().zip(spent).zip(1..) {
+            assert!(takes(&table, limit, key(number), START, cost));
+        }
+        table
+    };
+    let ends = |table: &Table, limits: &[Limit], answers: Vec<Vec<Vec<Decision>>>| {
+        let left = |(limit, number)| one(table, limit, key(number), START, peek(1));
+        (answers, limits.iter().zip(1..).map(left).collect::<Vec<_>>())
+    };
+    let orders = orders_of(&programs.iter().map(Vec::len).collect::<Vec<_>>());
+    let (limits, spent, programs) = (limits.to_vec(), spent.to_vec(), programs.to_vec());
+    let scenario = move || {
+        let table = table_of(&limits, &spent);
+        let threads = programs.clone().into_iter().map(|program| {
+            let limits = limits.clone();
+            with(&table, move |table| {
+                program.iter().map(|asked| answers(table, &limits, asked)).collect::<Vec<_>>()
+            })
+        });
+        let seen = ends(&table, &limits, together(threads.collect()));
+        let is_that = |order: &Vec<usize>| {
+            let table = table_of(&limits, &spent);
+            let mut by_thread = vec![Vec::new(); programs.len()];
+            for &thread in order {
+                let asked = &programs[thread][by_thread[thread].len()];
+                by_thread[thread].push(answers(&table, &limits, asked));
+            }
+            ends(&table, &limits, by_thread) == seen
+        };
+        assert!(orders.iter().any(is_that), "{programs:?} gave {seen:?}");
+    };
+    shuttle::check_random(scenario.clone(), runs);
+    shuttle::check_pct(scenario, runs, 4);
+}
+
+fn answers(table: &Table, limits: &[Limit], asked: &Asked) -> Vec<Decision> {
+    let charge = |&(index, operation): &(usize, Operation)| Charge {
+        limit: &limits[index],
+        key: key(index as u64 + 1),
+        operation,
+    };
+    let charges: Vec<_> = asked.iter().map(charge).collect();
+    let mut decisions = Vec::new();
+    table.decide(&Request { now: START, charges: &charges }, &mut decisions).unwrap();
+    decisions
+}
+
+/// Every order in which threads can do so many things each.
+fn orders_of(counts: &[usize]) -> Vec<Vec<usize>> {
+    if counts.iter().all(|count| *count == 0) {
+        return vec![Vec::new()];
+    }
+    let mut orders = Vec::new();
+    for thread in (0..counts.len()).filter(|&thread| counts[thread] > 0) {
+        let mut fewer = counts.to_vec();
+        fewer[thread] -= 1;
+        orders.extend(orders_of(&fewer).into_iter().map(|order| [vec![thread], order].concat()));
+    }
+    orders
+}
+
+const TAKE: Operation = take(1);
+const LOOK: Operation = peek(1);
+const DEBIT: Operation = Operation::Debit { cost: 1 };
+const REFUND: Operation = Operation::Refund { cost: 1, taken_at: START };
+
+/// Both entries leave what they are and come back to it, but never both at once.
+#[test]
+fn who_looks_at_two_limits_sees_them_at_one_moment() {
+    let there = vec![(0, DEBIT), (1, REFUND)];
+    let back = vec![(0, REFUND), (1, DEBIT)];
+    let moves = vec![there.clone(), back.clone(), there, back];
+    let looks = vec![vec![(0, LOOK), (1, LOOK)]];
+    ends_as_in_some_order(&[hourly(10), hourly(10)], &[3, 3], &[moves, looks], 15_000);
+}
+
+#[test]
+fn requests_under_any_limits_end_as_in_some_order() {
+    const PROGRAMS: u64 = 150;
+    for seed in 0..PROGRAMS {
+        let mut drawn = seed << 32;
+        let mut below = |end: u64| {
+            drawn += 1;
+            (key(drawn).as_hash() % u128::from(end)) as u64
+        };
+        let limits: Vec<_> = (0..2 + below(3))
+            .map(|_| match below(6) {
+                0 | 1 => hourly(3 + below(3)),
+                2 => window(3 + below(3), Span::HOUR),
+                3 => sliding(4, Span::HOUR),
+                4 => log(4, Span::HOUR),
+                _ => huge(),
+            })
+            .collect();
+        let spent: Vec<_> = limits.iter().map(|_| below(4)).collect();
+        let operations = [TAKE, TAKE, TAKE, TAKE, take(2), LOOK, DEBIT, REFUND, take(1 << 39)];
+        let mut request = || {
+            let mut asked = Asked::new();
+            for _ in 0..=below(limits.len() as u64) {
+                let index = below(limits.len() as u64) as usize;
+                if asked.iter().all(|(other, _)| *other != index) {
+                    asked.push((index, operations[below(operations.len() as u64) as usize]));
+                }
+            }
+            asked
+        };
+        let programs: Vec<_> =
+            [2, 2, 1].iter().map(|count| (0..*count).map(|_| request()).collect()).collect();
+        ends_as_in_some_order(&limits, &spent, &programs, 100);
+    }
+}

@@ -142,7 +142,7 @@ pub(crate) struct Range {
     has_plain: bool,
 }
 
-/// The limits of a quota that has nothing beside them.
+/// The limits of a quota that has nothing beside them but reserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlainLimits {
     pub(crate) first: LimitId,

@@ -28,7 +28,7 @@ fn plan(rules: &CompiledRules, request: &[(&str, String)], pressure: Pressure) -
 }
 
 /// What a rule may say besides, where it is counted by these attributes.
-const PARTS: [&str; 17] = [
+const PARTS: [&str; 22] = [
     "limit: 10/minute",
     "limit: 10/minute",
     "limit: 10/minute, mode: shadow",
@@ -36,6 +36,11 @@ const PARTS: [&str; 17] = [
     "limit: 3 at once",
     "limit: unlimited",
     "limits: [10/minute, 100/hour]",
+    "limits: [10/minute, 100/hour, 1000/day]",
+    "limits: [10/minute, 100/hour fixed-window], mode: shadow",
+    "limits: [10/minute, 3 at once]",
+    "limits: [10/minute, 100/hour], cost: 2",
+    "limits: [10/minute, 100/hour], priority: { by: plan, reserve: { a: 20% } }",
     "limit: 10/minute, tiers: { by: plan, limits: { a: 100/minute, b: unlimited } }",
     "limit: 10/minute, soft: 10%",
     "limit: 10/minute, elastic: { up_to: 150%, while_pressure_below: 0.7 }",

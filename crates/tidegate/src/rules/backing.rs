@@ -6,9 +6,10 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use smallvec::SmallVec;
 use tidegate_core::{Decision, Key, Limit, Terms, Timestamp};
 use tidegate_store::{Charge, Request, Settled, Source, StoreError, Table, TableError};
+
+pub(super) use crate::limiter::Few;
 
 /// Where a [`RuleLimiter`](super::RuleLimiter) decides: a [`Table`], whose answers are there at once,
 /// or a place that has to be waited for. Others cannot be added from outside.
@@ -63,9 +64,6 @@ impl DecidedBy {
         Self { at: settled.at, source: settled.source }
     }
 }
-
-/// The most limits that are usual in a request.
-pub(super) type Few<T> = SmallVec<[T; 4]>;
 
 /// Runs what never waits, because memory decides it.
 #[inline]

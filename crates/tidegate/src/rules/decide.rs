@@ -55,8 +55,9 @@ fn decide_in_force(
         decisions.push(decided);
     });
     decided.map_err(CheckError::Store)?;
-    let took = u64::from(does.takes(all_allow));
-    (0..plan.charges.len()).for_each(|index| *taken |= took << index);
+    if does.takes(all_allow) {
+        *taken = (1 << plan.charges.len()) - 1;
+    }
     Ok(())
 }
 
