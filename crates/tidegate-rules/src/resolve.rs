@@ -123,7 +123,7 @@ impl CompiledRules {
     fn apply_straight(&self, ask: &Ask<'_>, straight: &Straight, plan: &mut Plan) -> bool {
         let is_it = |one: &&Attribute<'_>| is_same(one.name.as_bytes(), straight.by.as_bytes());
         let Some(Attribute { value, .. }) = ask.attributes.iter().find(is_it) else { return false };
-        self.push_only(ask, straight.rule, straight.limits, value, plan);
+        self.push_plain(ask, straight.rule, straight.limits, value, plan);
         true
     }
 
@@ -134,13 +134,13 @@ impl CompiledRules {
     fn apply_ordinary(&self, ask: &Ask<'_>, id: RuleId, view: &View<'_>, plan: &mut Plan) -> bool {
         let Some(Ordinary { by, limits }) = self.compiled_rule(id).ordinary else { return false };
         let Some(value) = view.value(by) else { return false };
-        self.push_only(ask, id, limits, value, plan);
+        self.push_plain(ask, id, limits, value, plan);
         true
     }
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "every request comes by one of two callers")]
-    fn push_only(
+    fn push_plain(
         &self,
         ask: &Ask<'_>,
         rule: RuleId,
@@ -154,7 +154,10 @@ impl CompiledRules {
             let key = subject.key(self.limit(limit).salt());
             Planned { limit, relaxed: false, key, cost: ask.cost }
         };
+        // No more than can be decided together: a rule with more is refused when it is read.
+        debug_assert!((limits.more as usize) < Self::LIMITS_MAX);
         plan.charges.push(planned(limits.first));
+        // Most rules have one, and an iterator over none takes time too.
         if limits.more > 0 {
             plan.charges.extend(limits.others().map(planned));
         }

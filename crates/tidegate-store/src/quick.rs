@@ -10,7 +10,6 @@ use tidegate_core::{Decision, Limit, Operation, Span, Timestamp, Verdict};
 use crate::entry::{Entry, Inline};
 use crate::places::unlock;
 use crate::seam::{Charge, Request};
-use crate::several::settled;
 use crate::table::{Table, fits_entry};
 use crate::word::Word;
 
@@ -55,7 +54,9 @@ pub(crate) fn decide(table: &Table, request: &Request<'_>, each: impl FnMut(Deci
 }
 
 /// Finds the entries of all charges. Says whether each has one of its own: that two of them share one is a mistake, which
-/// `several` tells. Nothing is decided before that is known, since an entry that becomes free is noted when it is decided.
+/// `several` tells. It is known before anything is decided, because deciding notes which entries become free. Of those that
+/// do not after all, because another thread was first, a note stays: it costs a late key a moment, and one that came after
+/// the swap could give quota twice.
 fn find_all<'t>(table: &'t Table, charges: &[Charge<'_>], steps: &mut Steps<'t>) -> bool {
     for charge in charges {
         table.prefetch(charge.key);
@@ -83,8 +84,10 @@ fn decide_all(table: &Table, request: &Request<'_>, steps: &mut Steps<'_>) -> Op
     if is_refused {
         // Those that refuse have taken nothing; the others only look now.
         for (step, charge) in steps.iter_mut().zip(charges) {
-            if is_take(charge) && step.decision.is_allowed() {
-                let looks = settled(charge.operation, is_refused);
+            if let Operation::Take { cost } = charge.operation
+                && step.decision.is_allowed()
+            {
+                let looks = Operation::Peek { cost };
                 (step.decision, step.new) = table.outcome_of(charge.limit, step.old, now, looks)?;
             }
         }
@@ -144,11 +147,16 @@ fn is_take(charge: &Charge<'_>) -> bool {
 /// would else be of another moment.
 fn take_all(steps: &[Step<'_>]) -> bool {
     let Some((last, others)) = steps.split_last() else { return true };
-    let lock =
-        |step: &&Step<'_>| step.word.compare_exchange(step.old.0, step.old.locked().0).is_ok();
-    let locked = others.iter().take_while(lock).count();
+    let mut locked = 0;
+    for step in others {
+        if step.word.compare_exchange(step.old.0, step.old.locked().0).is_err() {
+            break;
+        }
+        locked += 1;
+    }
     // ORDERING: an exchange also where nothing changes. A load could be done before the locks are seen by others, where
-    // the processor allows that, and two requests could each miss what the other does.
+    // the processor allows that, and two requests could each miss what the other does. Exchanges acquire and release: were
+    // two requests each before the other, one's last exchange would happen before its own first lock.
     let is_taken =
         locked == others.len() && last.word.compare_exchange(last.old.0, last.new.0).is_ok();
     for step in &others[..locked] {

@@ -253,7 +253,7 @@ impl<const MAX: usize> Deciding<'_, '_, MAX> {
 }
 
 /// What is done to a limit of a request that another limit refuses: its take only looks.
-pub(crate) fn settled(operation: Operation, refused: bool) -> Operation {
+fn settled(operation: Operation, refused: bool) -> Operation {
     match operation {
         Operation::Take { cost } if refused => Operation::Peek { cost },
         other => other,

@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use hashbrown::HashTable;
+use smallvec::SmallVec;
 use tidegate_core::{Decision, Key, State, Timestamp};
 
 use crate::forgotten::Forgotten;
@@ -29,7 +30,7 @@ pub(crate) struct ShardSet(u64);
 pub(crate) struct Guards<'a> {
     wide: &'a Wide,
     set: ShardSet,
-    locked: Vec<MutexGuard<'a, Shard>>,
+    locked: SmallVec<[MutexGuard<'a, Shard>; 2]>,
 }
 
 /// Part of the keys, with part of the bytes.

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Empty;
 use support::rules;
-use tidegate::RuleLimiter;
+use tidegate::{Limiter, RuleLimiter};
 use tidegate_tower::{HeaderSet, Peer, RateLimitLayer};
 use tower::{Layer as _, Service};
 
@@ -104,6 +104,16 @@ fn layer() -> RateLimitLayer<RuleLimiter> {
 
 fn layer_of(text: &str) -> RateLimitLayer<RuleLimiter> {
     RateLimitLayer::new(RuleLimiter::builder(rules(text)).build().unwrap())
+}
+
+#[test]
+fn a_limiter_of_two_limits_takes_nothing_from_the_heap() {
+    let limiter =
+        Limiter::builder().limit("1000000/day").limit("50/hour fixed-window").build().unwrap();
+    assert!(limiter.check("ann").is_allowed());
+    let before = TAKEN.get();
+    let allowed = (0..1_000).filter(|_| limiter.check("ann").is_allowed()).count();
+    assert_eq!((allowed, TAKEN.get() - before), (49, 0));
 }
 
 #[test]

@@ -107,16 +107,16 @@ impl Around {
         }
     }
 
-    /// The app, limited per address so generously that nobody is denied, with headers on every response: 100,000 a
-    /// second from a bucket so deep that it is neither full nor empty while it is asked, as that of a busy client.
+    /// The app, limited per address so generously that nobody is denied, with headers on every response: from a
+    /// bucket so deep that it does not get empty, filled so slowly that it does not get full, as that of a busy client.
     pub(super) fn used<U: Use>(self, to: U) -> Result<U::Outcome, Box<dyn Error>> {
-        const RULES: &str = "{ domain: default, rules: [ { name: all, per: [ip], limit: 100000/s burst 1000000000 } ] }";
+        const RULES: &str = "{ domain: default, rules: [ { name: all, per: [ip], limit: 1000/s burst 1000000000 } ] }";
         let app = Router::new().route("/limit/{key}", get(async || "hello"));
         let limit = || Ok::<_, RulesError>(RateLimitLayer::new(RuleLimiter::new(RULES)?).in_axum());
         let few = || Ok::<_, RulesError>(limit()?.headers(HeaderSet::XRateLimit));
         let governor = || {
             let mut config = GovernorConfigBuilder::default();
-            config.per_nanosecond(10_000).burst_size(1_000_000_000);
+            config.per_nanosecond(1_000_000).burst_size(1_000_000_000);
             let config = config.use_headers().finish().ok_or("a quota that is none")?;
             Ok::<_, Box<dyn Error>>(GovernorLayer::new(Arc::new(config)))
         };

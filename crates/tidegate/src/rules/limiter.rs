@@ -25,7 +25,7 @@ use crate::{Clock, PressureSignal, SystemClock};
 /// Decides for each call whether it may pass, by [rules](RuleSet).
 ///
 /// All methods take `&self` and may be called from any number of threads. A call reads the clock
-/// once, and takes no memory from the heap where one or two limits apply. Rules are
+/// once, and takes no memory from the heap where one or two buckets or windows apply. Rules are
 /// [exchanged](Self::reload) in one step, which no call waits for.
 ///
 /// ```
