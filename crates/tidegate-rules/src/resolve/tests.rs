@@ -28,7 +28,7 @@ fn plan(rules: &CompiledRules, request: &[(&str, String)], pressure: Pressure) -
 }
 
 /// What a rule may say besides, where it is counted by these attributes.
-const PARTS: [&str; 22] = [
+const PARTS: [&str; 20] = [
     "limit: 10/minute",
     "limit: 10/minute",
     "limit: 10/minute, mode: shadow",
@@ -39,8 +39,6 @@ const PARTS: [&str; 22] = [
     "limits: [10/minute, 100/hour, 1000/day]",
     "limits: [10/minute, 100/hour fixed-window], mode: shadow",
     "limits: [10/minute, 3 at once]",
-    "limits: [10/minute, 100/hour], cost: 2",
-    "limits: [10/minute, 100/hour], priority: { by: plan, reserve: { a: 20% } }",
     "limit: 10/minute, tiers: { by: plan, limits: { a: 100/minute, b: unlimited } }",
     "limit: 10/minute, soft: 10%",
     "limit: 10/minute, elastic: { up_to: 150%, while_pressure_below: 0.7 }",
@@ -52,6 +50,12 @@ const PARTS: [&str; 22] = [
     "limit: 10/minute, missing: shared",
     "limit: 10/minute, charge_refused: true",
 ];
+/// The same with so many limits, where it has the usual one.
+fn with_limits(part: &str, count: usize) -> String {
+    let limits = ["10/minute", "100/hour", "1000/day"][..count].join(", ");
+    part.replacen("limit: 10/minute", &format!("limits: [{limits}]"), 1)
+}
+
 const MATCHES: [&str; 5] = [
     "",
     "match: { plan: a }, ",
@@ -62,16 +66,17 @@ const MATCHES: [&str; 5] = [
 const PERS: [&str; 6] = ["user", "user", "plan", "path", "host", "user, plan"];
 
 fn rules() -> impl Strategy<Value = String> {
-    let rule = (0..MATCHES.len(), 0..PERS.len(), 0..PARTS.len(), any::<bool>());
+    let rule = (0..MATCHES.len(), 0..PERS.len(), 0..PARTS.len(), 1..4_usize, any::<bool>());
     prop::collection::vec(rule, 1..4).prop_map(|rules| {
         let mut text = String::from("domain: api\nrules:\n");
-        for (number, (matches, per, part, has_override)) in rules.into_iter().enumerate() {
+        for (number, (matches, per, part, count, has_override)) in rules.into_iter().enumerate() {
             let (matches, per, part) = (MATCHES[matches], PERS[per], PARTS[part]);
             let overrides = if has_override && per == "user" && part == PARTS[0] {
                 ", overrides: { 'user=a': 1000/minute }"
             } else {
                 ""
             };
+            let part = with_limits(part, count);
             let _ = writeln!(
                 text,
                 "  - {{ name: r{number}, {matches}per: [{per}], {part}{overrides} }}"
@@ -113,6 +118,7 @@ proptest! {
     fn the_only_rule_adds_what_the_general_way_adds(
         per in prop::sample::select(vec!["user", "ip", LONG, "path", "host"]),
         part in 0..PARTS.len(),
+        count in 1..4_usize,
         has_descriptors: bool,
         requests in prop::collection::vec(
             prop::collection::vec(
@@ -122,7 +128,8 @@ proptest! {
             1..9,
         ),
     ) {
-        let own = format!("domain: api\nrules:\n  - {{ name: r, per: [{per}], {} }}\n", PARTS[part]);
+        let part = with_limits(PARTS[part], count);
+        let own = format!("domain: api\nrules:\n  - {{ name: r, per: [{per}], {part} }}\n");
         let envoys = "---\ndomain: api\ndescriptors:\n  - key: user\n    \
                       rate_limit: { unit: minute, requests_per_unit: 5 }\n";
         let text = if has_descriptors { own + envoys } else { own };
