@@ -80,7 +80,7 @@ impl Model {
             return;
         }
         let Some(old) = self.states.get(&charge.key) else { return };
-        if entry_full_at(charge.limit, old).is_some_and(|full_at| full_at < now) {
+        if entry_full_at(charge.limit, old).is_some_and(|full_at| full_at <= now) {
             return;
         }
         self.states.remove(&charge.key);
@@ -191,6 +191,8 @@ fn any_wait() -> impl Strategy<Value = u64> {
         2 => 1_u64..1_000,
         3 => 1_u64..3_000_000,
         1 => 1_u64..20_000_000_000,
+        // Where quotas are full at the very moment at which they are asked for.
+        2 => prop::sample::select(vec![500, 1_000, 500_000, 1_000_000, 60_000_000]),
     ]
 }
 
