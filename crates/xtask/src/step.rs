@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
@@ -19,6 +20,8 @@ pub(crate) struct Step {
 pub(crate) enum Action {
     /// A cargo command in the root folder.
     Cargo { arguments: Vec<String>, variables: Vec<(&'static str, String)> },
+    /// A program that cargo has built, in the root folder.
+    Program(PathBuf),
     /// One of our own commands, which can also be typed as `cargo xtask NAME`.
     Own { name: &'static str, run: fn(&Workspace) -> anyhow::Result<bool> },
 }
@@ -28,6 +31,11 @@ impl Step {
     pub(crate) fn cargo(name: &str, words: &str) -> Self {
         let arguments = words.split_whitespace().map(String::from).collect();
         Self { name: name.into(), action: Action::Cargo { arguments, variables: Vec::new() } }
+    }
+
+    /// A step that runs a program.
+    pub(crate) fn program(name: &str, path: PathBuf) -> Self {
+        Self { name: name.into(), action: Action::Program(path) }
     }
 
     pub(crate) fn own(name: &'static str, run: fn(&Workspace) -> anyhow::Result<bool>) -> Self {
@@ -53,6 +61,7 @@ impl fmt::Display for Action {
                 }
                 write!(f, "cargo {}", arguments.join(" "))
             }
+            Self::Program(path) => write!(f, "{}", path.display()),
             Self::Own { name, .. } => write!(f, "cargo xtask {name}"),
         }
     }
@@ -81,6 +90,7 @@ pub(crate) fn run_all(title: &str, workspace: &Workspace, steps: &[Step]) -> any
 fn run_one(workspace: &Workspace, action: &Action) -> anyhow::Result<bool> {
     match action {
         Action::Own { run, .. } => run(workspace),
+        Action::Program(path) => passes(Command::new(path).current_dir(&workspace.root)),
         Action::Cargo { arguments, variables } => {
             let mut command = cargo();
             command.args(arguments).envs(variables.iter().cloned());

@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 
 use crate::command::{Bench, Sim};
 use crate::step::{Step, run_all};
-use crate::workspace::{Workspace, cargo, locked_version};
+use crate::workspace::{Target, Workspace, cargo, locked_version};
 use crate::{setup, step, tidy};
 
 /// How many cases each property gets in `long`, where the default is 256.
@@ -37,6 +37,11 @@ pub(crate) fn test(workspace: &Workspace) -> anyhow::Result<bool> {
         ),
         // And a third: in the workspace nobody builds the library as most users have it, without a feature.
         Step::cargo("lints of the library alone", "clippy -p tidegate --lib -- -D warnings"),
+        // Nor its examples and those of the middleware.
+        Step::cargo(
+            "lints of the examples alone",
+            "clippy -p tidegate -p tidegate-tower --examples -- -D warnings",
+        ),
         Step::cargo("tests", "test --workspace --tests").with(TOOLS, tools(workspace)),
         Step::cargo("doctests", "test --workspace --doc"),
     ];
@@ -116,18 +121,16 @@ fn no_std() -> Option<Step> {
     Some(Step::cargo("no_std", &format!("check -p tidegate-core --target {target}")))
 }
 
-/// Each example of each crate, with the profile of the tests so that their builds are shared.
+/// Each example of each crate, built with the profile and the features of the tests, so that nothing else is built anew.
 fn examples(workspace: &Workspace) -> Vec<Step> {
-    let mut steps = Vec::new();
+    let mut steps = vec![Step::cargo("examples", "build --workspace --examples --profile test")];
+    let programs = workspace.target.join("debug/examples");
     for package in &workspace.packages {
-        for target in package.targets.iter().filter(|target| target.kind == "example") {
-            let verb =
-                if package.examples_not_run.contains(&target.name) { "build" } else { "run" };
-            let (package, example) = (&package.name, &target.name);
-            steps.push(Step::cargo(
-                &format!("example {example}"),
-                &format!("{verb} --profile test -p {package} --example {example}"),
-            ));
+        let examples = package.targets.iter().filter(|target| target.kind == "example");
+        for Target { name, .. } in examples {
+            if !package.examples_not_run.contains(name) {
+                steps.push(Step::program(&format!("example {name}"), programs.join(name)));
+            }
         }
     }
     steps
@@ -155,7 +158,7 @@ fn instructions(workspace: &Workspace) -> anyhow::Result<Step> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace::{Package, Target};
+    use crate::workspace::Package;
 
     fn workspace(package: &str, kind: &str, target: &str) -> Workspace {
         let target = Target { name: target.into(), kind: kind.into() };
@@ -166,10 +169,13 @@ mod tests {
     #[test]
     fn an_example_is_run_unless_its_crate_says_otherwise() {
         let mut workspace = workspace("tidegate", "example", "first");
-        let line = |workspace: &Workspace| examples(workspace)[0].action.to_string();
-        assert_eq!(line(&workspace), "cargo run --profile test -p tidegate --example first");
+        let lines = |workspace: &Workspace| -> Vec<_> {
+            examples(workspace).iter().map(|step| step.action.to_string()).collect()
+        };
+        let built = "cargo build --workspace --examples --profile test";
+        assert_eq!(lines(&workspace), [built, "target/debug/examples/first"]);
         workspace.packages[0].examples_not_run.push("first".into());
-        assert!(line(&workspace).starts_with("cargo build "));
+        assert_eq!(lines(&workspace), [built]);
     }
 
     #[test]
