@@ -134,7 +134,7 @@ async fn every_way_to_end_a_body_is_understood() {
 #[tokio::test]
 async fn who_understands_trailers_gets_them_and_nobody_else() {
     let chunked = b"HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n\
-                    2\r\nhe\r\n3\r\nllo\r\n0\r\nX-Sum: 42\r\n\r\n";
+                    2\r\nhe\r\n3\r\nllo\r\n0\r\nX-Sum: sum of it\r\n\r\n";
     for te in
         ["TE: trailers", "te: Trailers", "TE: gzip, trailers", "Connection: TE\r\nTE: trailers"]
     {
@@ -148,8 +148,8 @@ async fn who_understands_trailers_gets_them_and_nobody_else() {
         for (answer, is_told) in answers.iter().zip([false, true, false]) {
             let lower = answer.to_ascii_lowercase();
             assert!(answer.contains("\r\nhe\r\n"), "{te}: {answer}");
-            assert_eq!(lower.ends_with("\r\n0\r\nx-sum: 42\r\n\r\n"), is_told, "{te}: {answer}");
-            assert_eq!(lower.contains("42"), is_told, "{te}: {answer}");
+            assert_eq!(lower.ends_with("\r\n0\r\nx-sum: sum of it\r\n\r\n"), is_told, "{te}: {answer}");
+            assert_eq!(lower.contains("sum of it"), is_told, "{te}: {answer}");
         }
         until_idle(&running).await;
     }
