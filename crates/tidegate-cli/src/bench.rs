@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tidegate::{Clock as _, Span, SystemClock, Timestamp};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -120,6 +121,9 @@ async fn drive_all<W: Wire + Clone + Send + 'static>(
         let lane = Lane::new(wire.clone(), pace, keys, load.pipeline as usize, end);
         shares[number % threads].lanes.push((lane, stream));
     }
+    // Before anybody is asked: who waits for that may press Ctrl-C then.
+    let interrupts = signal(SignalKind::interrupt())
+        .map_err(|error| Failure::Asked(format!("cannot listen for Ctrl-C: {error}")))?;
     let mut results = Vec::new();
     for share in shares {
         let (done, result) = oneshot::channel();
@@ -135,7 +139,7 @@ async fn drive_all<W: Wire + Clone + Send + 'static>(
         }
         Ok::<_, String>(tally)
     };
-    let watch = watch(&progress, start, &answers, &stop);
+    let watch = watch(&progress, start, (&answers, interrupts), &stop);
     let (tally, interrupted) = tokio::join!(
         async {
             let all = all.await;
@@ -194,7 +198,7 @@ fn progress(duration: Span) -> ProgressBar {
 async fn watch(
     progress: &ProgressBar,
     start: Timestamp,
-    answers: &AtomicU64,
+    (answers, mut interrupts): (&AtomicU64, Signal),
     stop: &CancellationToken,
 ) -> bool {
     let mut tick = tokio::time::interval(TICK);
@@ -203,9 +207,9 @@ async fn watch(
     loop {
         tokio::select! {
             () = stop.cancelled() => return false,
-            pressed = tokio::signal::ctrl_c() => {
+            pressed = interrupts.recv() => {
                 stop.cancel();
-                return pressed.is_ok();
+                return pressed.is_some();
             }
             _ = tick.tick() => {}
         }

@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn nobody_there_says_what_to_do() {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = tidegate_testing::free_port();
         let server = Server::Tcp { host: "127.0.0.1".to_owned(), port };
         let error = Client::new(&server).post_json("/", &json!({})).unwrap_err();
         assert!(error.to_string().contains("start one with `tidegate serve`"), "{error}");

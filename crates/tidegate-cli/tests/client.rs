@@ -107,8 +107,8 @@ async fn what_was_taken_is_given_back_over_the_wire() {
 #[tokio::test]
 async fn a_daemon_that_is_killed_and_comes_back_is_asked_again() {
     let folder = Folder::new("client-killed");
-    let first = daemon(&folder, &[]);
-    let address = first.address("grpc");
+    let address = tidegate_testing::free_address().to_string();
+    let first = daemon(&folder, &["--grpc", &address]);
     let rules = "{ domain: api, rules: [ { name: share, limit: 3/day } ] }";
     let local = WhileAway::Local(Arc::new(RuleLimiter::new(rules).unwrap()));
     let client = client(&address).while_away(local).build().unwrap();

@@ -21,8 +21,7 @@ struct Nginx {
 
 impl Nginx {
     fn start(folder: &Folder) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-        let address = port.expect("a free port").to_string();
+        let address = tidegate_testing::free_address().to_string();
         let temporary = folder.file("tmp");
         std::fs::create_dir_all(&temporary).expect("a folder");
         let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]

@@ -218,11 +218,7 @@ fn what_cannot_be_asked_ends_with_2_and_says_what_to_do() {
         "{}",
         json.stdout
     );
-    // Nobody listens on a port that was free a moment ago.
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .and_then(|socket| socket.local_addr())
-        .expect("a port")
-        .port();
+    let port = tidegate_testing::free_port();
     let ran = run(&["bypass", "--admin", &format!(":{port}")], &[]);
     assert_eq!(ran.code, 2);
     assert!(ran.stderr.contains("say where it is with --admin"), "{}", ran.stderr);

@@ -5,8 +5,13 @@ mod daemon;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use daemon::{Daemon, FREE_PORTS, command, serve};
+use tidegate_testing::seen_within;
+
+/// In less a token does not come back under the demo's limit.
+const FIVE_SECONDS: Duration = Duration::from_secs(5);
 
 const README: &str = include_str!("../../../README.md");
 
@@ -35,9 +40,12 @@ fn typed(daemon: &Daemon, line: &str) -> String {
 
 #[test]
 fn the_readme_leads_to_the_first_429() {
-    let daemon = serve(&[]);
-    let printed: String = block("/limit/ann").lines().map(|line| typed(&daemon, line)).collect();
     // A token comes back every six seconds, so the times are of this moment.
+    let printed: String = seen_within(
+        FIVE_SECONDS,
+        || serve(&[]),
+        |daemon| block("/limit/ann").lines().map(|line| typed(daemon, line)).collect(),
+    );
     let (statuses, answer) = printed.split_once("HTTP/1.1").expect("an answer");
     let shown = block("429 Too Many Requests");
     assert!(shown.starts_with(statuses.trim_end()), "{statuses}");
@@ -60,19 +68,19 @@ fn the_readme_leads_to_the_first_429() {
         let part = part.split_once("after ").map_or(part, |(before, _)| before);
         assert!(answer.contains(part), "{part:?} in {answer}");
     }
-    daemon.stop();
 }
 
 #[test]
 fn every_protocol_of_the_readme_answers() {
-    let daemon = serve(&[]);
-    let printed: Vec<String> =
-        block("/v1/check").lines().map(|line| typed(&daemon, line)).collect();
+    let printed: Vec<String> = seen_within(
+        FIVE_SECONDS,
+        || serve(&[]),
+        |daemon| block("/v1/check").lines().map(|line| typed(daemon, line)).collect(),
+    );
     let [http, resp, check] = &printed[..] else { panic!("{printed:?}") };
     assert!(http.starts_with("{\"allowed\":true,\"rule\":\"demo\","), "{http}");
     assert_eq!(resp, "0\n16\n15\n-1\n2\n");
     assert_eq!(check, "allowed: 8 of 10 left, rule demo\n");
-    daemon.stop();
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use rustls::client::verify_server_name;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
@@ -31,6 +32,8 @@ pub struct CertificateFiles {
 pub(crate) struct Certificates {
     files: Vec<CertificateFiles>,
     shown: Arc<Shown>,
+    /// Whoever reads the files holds it until they are in force, so that nobody brings back what they held before.
+    reloading: Mutex<()>,
 }
 
 /// What is in force. A client that names none of the hosts is shown the first.
@@ -41,7 +44,8 @@ impl Certificates {
     /// Reads the files.
     pub(crate) fn read(files: Vec<CertificateFiles>) -> Result<Self, TlsError> {
         let keys = read_all(&files)?;
-        Ok(Self { files, shown: Arc::new(Shown(ArcSwap::from_pointee(keys))) })
+        let shown = Arc::new(Shown(ArcSwap::from_pointee(keys)));
+        Ok(Self { files, shown, reloading: Mutex::default() })
     }
 
     /// How connections are served with them.
@@ -57,6 +61,7 @@ impl Certificates {
 
     /// Reads the files again, and says whether something has changed. On an error what was in force stays.
     pub(crate) fn reload(&self) -> Result<bool, TlsError> {
+        let _alone = self.reloading.lock();
         let new = read_all(&self.files)?;
         let old = self.shown.0.load();
         let is_same =

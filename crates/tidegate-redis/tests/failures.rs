@@ -54,7 +54,7 @@ fn a_server_that_is_gone_is_an_error_and_one_that_comes_back_empty_is_used_at_on
 #[test]
 fn a_paused_server_costs_no_more_than_the_deadline() {
     let server = Server::start(Kind::Redis);
-    let store = connect(server.config().deadline(Duration::from_millis(20)));
+    let store = connect(server.config().deadline(Duration::from_secs(1)));
     heals(&store);
     server.signal("-STOP");
     let answer = block_on(async { tokio::time::timeout(PATIENCE, take(&store)).await });

@@ -15,9 +15,10 @@ use std::time::Duration;
 use support::nodes::{ask_one, key, open, take, wait_until};
 use support::{Cluster, Kind, Sentinels, Server, block_on, runtime, until};
 use tidegate_core::fixed_window::Windows;
-use tidegate_core::{Consistency, FixedWindow, Key, Limit, OnStoreFailure, Span, Terms};
+use tidegate_core::{Consistency, FixedWindow, Key, Limit, OnStoreFailure, Rate, Span, Terms};
 use tidegate_redis::{RedisConfig, Shared, SharedConfig};
 use tidegate_store::Source;
+use tidegate_testing::undisturbed;
 use tokio::task::JoinHandle;
 
 const LEASED: Terms =
@@ -51,7 +52,7 @@ struct Gate {
 }
 
 fn limit() -> Limit {
-    FixedWindow::new(LIMIT, Windows::Clock(Span::DAY)).unwrap().into()
+    FixedWindow::new(LIMIT, Windows::Clock(Rate::PERIOD_MAX)).unwrap().into()
 }
 
 impl Fleet {
@@ -179,81 +180,98 @@ fn heals(fleet: &Fleet) {
 
 #[test]
 fn leases_go_on_after_a_script_flush_to_the_last_unit() {
-    let server = Server::start(Kind::Redis);
-    let fleet = Fleet::start(&server.config(), &[key(1)]);
-    for _ in 0..5 {
-        fleet.wait_for_leased(300);
-        let _: () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut server.client()).unwrap();
-    }
-    heals(&fleet);
-    let (limit, failed) = (fleet.limit(), Arc::clone(&fleet.gate));
-    let admitted = fleet.exhaust();
-    let failed = failed.failed.load(Ordering::SeqCst);
-    println!("{admitted} of {limit}, {failed} without an answer");
-    // What has no answer may have been charged.
-    assert!(admitted <= limit && admitted + failed >= limit, "{admitted}, {failed}");
+    undisturbed(|| {
+        let server = Server::start(Kind::Redis);
+        let fleet = Fleet::start(&server.config(), &[key(1)]);
+        for _ in 0..5 {
+            fleet.wait_for_leased(300);
+            let _: () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut server.client()).unwrap();
+        }
+        heals(&fleet);
+        let (limit, gate, nodes) = (fleet.limit(), Arc::clone(&fleet.gate), fleet.nodes.clone());
+        let admitted = fleet.exhaust();
+        let failed = gate.failed.load(Ordering::SeqCst);
+        let expired: u64 = nodes.iter().map(|node| node.stats().groups[0].leases.expired).sum();
+        println!("{admitted} of {limit}, {failed} without an answer, {expired} leases expired");
+        assert!(admitted <= limit, "{admitted}");
+        // What has no answer may have been charged, and what expires is, whether it was spent or not. Few leases do, on a
+        // machine that is busy with something else.
+        assert!(expired <= 4, "{expired}");
+        assert!(admitted + failed + 100 * expired >= limit, "{admitted}, {failed}, {expired}");
+    });
 }
 
 #[test]
 fn a_store_that_is_emptied_gives_no_more_than_it_lost_and_the_leases_that_were_out() {
-    let server = Server::start(Kind::Valkey);
-    let fleet = Fleet::start(&server.config(), &[key(1)]);
-    let (before, out) = lose(&fleet, || {
-        let _: () = redis::cmd("FLUSHALL").query(&mut server.client()).unwrap();
+    undisturbed(|| {
+        let server = Server::start(Kind::Valkey);
+        let fleet = Fleet::start(&server.config(), &[key(1)]);
+        let (before, out) = lose(&fleet, || {
+            let _: () = redis::cmd("FLUSHALL").query(&mut server.client()).unwrap();
+        });
+        heals(&fleet);
+        let limit = fleet.limit();
+        let after = fleet.exhaust() - before;
+        println!("{after} of {limit} after it, {out} were out");
+        assert!(after <= limit + out, "{after}, {out}");
+        assert!(after >= limit * 9 / 10, "{after}");
     });
-    heals(&fleet);
-    let limit = fleet.limit();
-    let after = fleet.exhaust() - before;
-    println!("{after} of {limit} after it, {out} were out");
-    assert!(after <= limit + out, "{after}, {out}");
-    assert!(after >= limit * 9 / 10, "{after}");
 }
 
 #[test]
 fn a_store_that_is_killed_and_comes_back_empty_gives_no_more_than_it_lost_and_what_was_out() {
-    let mut server = Server::start(Kind::Redis);
-    let socket = server.socket().to_owned();
-    let fleet = Fleet::start(&server.config(), &[key(1)]);
-    let (before, out) = lose(&fleet, || server.kill());
-    // What was out is spent or not while the store is away.
-    block_on(wait_until("the nodes notice", async || {
-        fleet.nodes.iter().all(|node| !node.stats().groups[0].is_well)
-    }));
-    assert!(fleet.admitted() - before <= out, "a store that is away grants nothing");
-    drop(server);
-    let _again = Server::start_at(Kind::Redis, &socket, &[]);
-    heals(&fleet);
-    let limit = fleet.limit();
-    let after = fleet.exhaust() - before;
-    println!("{after} of {limit} after it, {out} were out");
-    assert!(after <= limit + out, "{after}, {out}");
+    undisturbed(|| {
+        let mut server = Server::start(Kind::Redis);
+        let socket = server.socket().to_owned();
+        let fleet = Fleet::start(&server.config(), &[key(1)]);
+        let (before, out) = lose(&fleet, || server.kill());
+        // What was out is spent or not while the store is away.
+        block_on(wait_until("the nodes notice", async || {
+            fleet.nodes.iter().all(|node| !node.stats().groups[0].is_well)
+        }));
+        assert!(fleet.admitted() - before <= out, "a store that is away grants nothing");
+        drop(server);
+        let _again = Server::start_at(Kind::Redis, &socket, &[]);
+        heals(&fleet);
+        let limit = fleet.limit();
+        let after = fleet.exhaust() - before;
+        println!("{after} of {limit} after it, {out} were out");
+        assert!(after <= limit + out, "{after}, {out}");
+    });
 }
 
 #[test]
 fn a_store_that_is_paused_again_and_again_is_never_over() {
-    let server = Server::start(Kind::Redis);
-    let fleet = Fleet::start(&server.config(), &[key(1)]);
-    for _ in 0..4 {
-        fleet.wait_for_leased(300);
-        server.signal("-STOP");
-        // Long enough for every lease to expire, of which nobody can tell the store.
-        let expired = || -> u64 {
-            fleet.nodes.iter().map(|node| node.stats().groups[0].leases.at_hand).sum()
-        };
-        block_on(wait_until("nothing is left at hand", async || expired() == 0));
-        let spent = fleet.admitted();
-        block_on(wait_until("the nodes notice", async || {
-            fleet.nodes.iter().all(|node| !node.stats().groups[0].is_well)
-        }));
-        assert_eq!(fleet.admitted(), spent, "nothing is spent after its time");
-        server.signal("-CONT");
-        heals(&fleet);
-    }
-    let limit = fleet.limit();
-    let admitted = fleet.exhaust();
-    println!("{admitted} of {limit}");
-    assert!(admitted <= limit, "{admitted}");
-    assert!(admitted >= limit * 8 / 10, "what expires is charged, and no more: {admitted}");
+    undisturbed(|| {
+        let server = Server::start(Kind::Redis);
+        let fleet = Fleet::start(&server.config(), &[key(1)]);
+        for _ in 0..4 {
+            fleet.wait_for_leased(300);
+            server.signal("-STOP");
+            // Long enough for every lease to expire, of which nobody can tell the store.
+            let expired = || -> u64 {
+                fleet.nodes.iter().map(|node| node.stats().groups[0].leases.at_hand).sum()
+            };
+            // A take that a lease paid for last may be counted after that.
+            let mut spent = u64::MAX;
+            block_on(wait_until("nothing is left at hand", async || {
+                let before = std::mem::replace(&mut spent, fleet.admitted());
+                tokio::time::sleep(Duration::from_millis(60)).await;
+                expired() == 0 && before == spent && fleet.admitted() == spent
+            }));
+            block_on(wait_until("the nodes notice", async || {
+                fleet.nodes.iter().all(|node| !node.stats().groups[0].is_well)
+            }));
+            assert_eq!(fleet.admitted(), spent, "nothing is spent after its time");
+            server.signal("-CONT");
+            heals(&fleet);
+        }
+        let limit = fleet.limit();
+        let admitted = fleet.exhaust();
+        println!("{admitted} of {limit}");
+        assert!(admitted <= limit, "{admitted}");
+        assert!(admitted >= limit * 8 / 10, "what expires is charged, and no more: {admitted}");
+    });
 }
 
 /// Waits until a replica has all that its primary has by now.
@@ -270,21 +288,23 @@ fn replicated(primary: &Server, replica: &Server) {
 
 #[test]
 fn a_failover_by_sentinels_gives_no_more_than_the_leases_that_were_out() {
-    for kind in [Kind::Redis, Kind::Valkey] {
-        let mut sentinels = Sentinels::start(kind);
-        let config = RedisConfig::new(&sentinels.url()).unwrap();
-        let fleet = Fleet::start(&config, &[key(1)]);
-        fleet.wait_for_leased(500);
-        let out = fleet.pause();
-        replicated(&sentinels.servers[0], &sentinels.servers[1]);
-        sentinels.kill_primary();
-        fleet.resume();
-        heals(&fleet);
-        let limit = fleet.limit();
-        let admitted = fleet.exhaust();
-        println!("{kind:?}: {admitted} of {limit}, {out} were out");
-        assert!(admitted <= limit + out, "{admitted}, {out}");
-    }
+    undisturbed(|| {
+        for kind in [Kind::Redis, Kind::Valkey] {
+            let mut sentinels = Sentinels::start(kind);
+            let config = RedisConfig::new(&sentinels.url()).unwrap();
+            let fleet = Fleet::start(&config, &[key(1)]);
+            fleet.wait_for_leased(500);
+            let out = fleet.pause();
+            replicated(&sentinels.servers[0], &sentinels.servers[1]);
+            sentinels.kill_primary();
+            fleet.resume();
+            heals(&fleet);
+            let limit = fleet.limit();
+            let admitted = fleet.exhaust();
+            println!("{kind:?}: {admitted} of {limit}, {out} were out");
+            assert!(admitted <= limit + out, "{admitted}, {out}");
+        }
+    });
 }
 
 /// A key whose slot the primary of this number has in a cluster of three, by the servers' own arithmetic.
@@ -304,18 +324,20 @@ fn key_on(cluster: &Cluster, server: u64) -> Key {
 
 #[test]
 fn leases_on_a_cluster_are_exact_and_go_on_after_a_replica_took_over() {
-    let mut cluster = Cluster::with_replicas(Kind::Redis);
-    let config = RedisConfig::new(&cluster.url()).unwrap();
-    let keys = [0, 1, 2].map(|server| key_on(&cluster, server));
-    let fleet = Fleet::start(&config, &keys);
-    fleet.wait_for_leased(1_000);
-    let out = fleet.pause();
-    replicated(&cluster.servers[0], &cluster.servers[3]);
-    cluster.servers[0].kill();
-    fleet.resume();
-    heals(&fleet);
-    let limit = fleet.limit();
-    let admitted = fleet.exhaust();
-    println!("{admitted} of {limit}, {out} were out");
-    assert!(admitted <= limit + out, "{admitted}, {out}");
+    undisturbed(|| {
+        let mut cluster = Cluster::with_replicas(Kind::Redis);
+        let config = RedisConfig::new(&cluster.url()).unwrap();
+        let keys = [0, 1, 2].map(|server| key_on(&cluster, server));
+        let fleet = Fleet::start(&config, &keys);
+        fleet.wait_for_leased(1_000);
+        let out = fleet.pause();
+        replicated(&cluster.servers[0], &cluster.servers[3]);
+        cluster.servers[0].kill();
+        fleet.resume();
+        heals(&fleet);
+        let limit = fleet.limit();
+        let admitted = fleet.exhaust();
+        println!("{admitted} of {limit}, {out} were out");
+        assert!(admitted <= limit + out, "{admitted}, {out}");
+    });
 }

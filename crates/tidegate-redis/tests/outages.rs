@@ -12,6 +12,7 @@ use support::{Kind, PATIENCE, Proxy, Server, block_on, connect, runtime, until};
 use tidegate_core::{Decision, Key, Limit, Operation, Rate, Span, Timestamp, TokenBucket};
 use tidegate_redis::{BreakerState, RedisConfig, RedisStore, Stats};
 use tidegate_store::{Answers, Charge, Request, Store, StoreError};
+use tidegate_testing::undisturbed;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -46,6 +47,7 @@ struct Load {
     store: Arc<RedisStore>,
     tally: Arc<Tally>,
     callers: Vec<JoinHandle<()>>,
+    deadline: Duration,
 }
 
 #[derive(Default)]
@@ -59,14 +61,18 @@ struct Tally {
 
 impl Load {
     fn start(config: RedisConfig) -> Self {
-        let config = config.deadline(DEADLINE).connect_timeout(Duration::from_secs(1));
+        Self::start_with(config, DEADLINE)
+    }
+
+    fn start_with(config: RedisConfig, deadline: Duration) -> Self {
+        let config = config.deadline(deadline).connect_timeout(Duration::from_secs(1));
         let store = Arc::new(connect(config));
         let tally = Arc::<Tally>::default();
         let callers = (0..CALLERS).map(|number| {
             let (store, tally) = (Arc::clone(&store), Arc::clone(&tally));
             runtime().spawn(async move { tally.ask(&store, number / 2).await })
         });
-        let load = Self { callers: callers.collect(), store, tally };
+        let load = Self { callers: callers.collect(), store, tally, deadline };
         load.decides(100);
         load
     }
@@ -108,7 +114,7 @@ impl Load {
                 .expect("no panic");
         }
         let slowest = Duration::from_millis(self.tally.slowest_ms.load(Ordering::SeqCst));
-        assert!(slowest <= DEADLINE + MARGIN, "a call took {slowest:?}");
+        assert!(slowest <= self.deadline + MARGIN, "a call took {slowest:?}");
         let most = self.tally.most_in_flight.load(Ordering::SeqCst);
         assert!(most <= 4 * CALLERS, "{most} calls in flight for {CALLERS} callers");
         until("nothing is left", || (self.store.stats().in_flight == 0).then_some(()));
@@ -141,162 +147,187 @@ impl Tally {
 
 #[test]
 fn a_server_that_is_killed_and_comes_back_is_used_again() {
-    let mut server = Server::start(Kind::Redis);
-    let socket = server.socket().to_owned();
-    let load = Load::start(server.config());
-    server.kill();
-    load.is_cut_off();
-    let _again = Server::start_at(Kind::Redis, &socket, &[]);
-    let errors = load.heals();
-    assert!(errors.contains(&StoreError::Unreachable));
+    undisturbed(|| {
+        let mut server = Server::start(Kind::Redis);
+        let socket = server.socket().to_owned();
+        let load = Load::start(server.config());
+        server.kill();
+        load.is_cut_off();
+        let _again = Server::start_at(Kind::Redis, &socket, &[]);
+        let errors = load.heals();
+        assert!(errors.contains(&StoreError::Unreachable));
+    });
 }
 
 #[test]
 fn a_server_that_is_paused_loses_its_connection_and_is_used_again_when_it_goes_on() {
-    let server = Server::start(Kind::Redis);
-    let load = Load::start(server.config());
-    server.signal("-STOP");
-    load.is_cut_off();
-    // What was on its way is given up, although the server has not closed the connection.
-    until("nothing waits", || (load.stats().in_flight <= 1).then_some(()));
-    server.signal("-CONT");
-    let errors = load.heals();
-    assert!(errors.contains(&StoreError::NoAnswer));
+    undisturbed(|| {
+        let server = Server::start(Kind::Redis);
+        let load = Load::start(server.config());
+        server.signal("-STOP");
+        load.is_cut_off();
+        // What was on its way is given up, although the server has not closed the connection.
+        until("nothing waits", || (load.stats().in_flight <= 1).then_some(()));
+        server.signal("-CONT");
+        let errors = load.heals();
+        assert!(errors.contains(&StoreError::NoAnswer));
+    });
 }
 
 #[test]
 fn answers_that_come_late_after_a_pause_disturb_nobody() {
-    let server = Server::start(Kind::Redis);
-    let load = Load::start(server.config());
-    for _ in 0..3 {
-        let timeouts = load.stats().timeouts;
-        server.signal("-STOP");
-        until("calls time out", || (load.stats().timeouts > timeouts + 20).then_some(()));
-        server.signal("-CONT");
-        load.decides(50);
-    }
-    load.heals();
+    undisturbed(|| {
+        let server = Server::start(Kind::Redis);
+        let load = Load::start(server.config());
+        for _ in 0..3 {
+            let timeouts = load.stats().timeouts;
+            server.signal("-STOP");
+            until("calls time out", || (load.stats().timeouts > timeouts + 20).then_some(()));
+            server.signal("-CONT");
+            load.decides(50);
+        }
+        load.heals();
+    });
 }
 
 #[test]
 fn a_slow_server_is_left_alone_until_it_is_fast_again() {
-    let server = Server::start(Kind::Redis);
-    let proxy = Proxy::start(&server);
-    let load = Load::start(proxy.config());
-    proxy.delay(3 * DEADLINE);
-    load.is_cut_off();
-    proxy.delay(Duration::ZERO);
-    let errors = load.heals();
-    assert!(errors.contains(&StoreError::NoAnswer));
+    undisturbed(|| {
+        let server = Server::start(Kind::Redis);
+        let proxy = Proxy::start(&server);
+        let load = Load::start(proxy.config());
+        proxy.delay(3 * DEADLINE);
+        load.is_cut_off();
+        proxy.delay(Duration::ZERO);
+        let errors = load.heals();
+        assert!(errors.contains(&StoreError::NoAnswer));
+    });
 }
 
 #[test]
 fn connections_that_break_in_the_middle_of_a_call_are_replaced() {
-    let server = Server::start(Kind::Redis);
-    let proxy = Proxy::start(&server);
-    let load = Load::start(proxy.config());
-    for _ in 0..10 {
-        proxy.cut(1);
-        until("it is cut", || (proxy.cuts_left() == 0).then_some(()));
-        load.decides(20);
-    }
-    assert!(load.stats().connections > 5, "{}", load.stats().connections);
-    let errors = load.heals();
-    assert!(errors.contains(&StoreError::NoAnswer), "it may have been charged");
+    undisturbed(|| {
+        let server = Server::start(Kind::Redis);
+        let proxy = Proxy::start(&server);
+        let load = Load::start(proxy.config());
+        for _ in 0..10 {
+            proxy.cut(1);
+            until("it is cut", || (proxy.cuts_left() == 0).then_some(()));
+            load.decides(20);
+        }
+        assert!(load.stats().connections > 5, "{}", load.stats().connections);
+        let errors = load.heals();
+        assert!(errors.contains(&StoreError::NoAnswer), "it may have been charged");
+    });
 }
 
 #[test]
 fn a_server_without_memory_is_left_alone_until_it_has_some() {
-    let server = Server::start_with(Kind::Valkey, &["--maxmemory-policy", "noeviction"]);
-    let mut client = server.client();
-    let mut set = |bytes: &str| {
-        redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(bytes).exec(&mut client).unwrap();
-    };
-    let load = Load::start(server.config());
-    set("1");
-    load.is_cut_off();
-    set("0");
-    let errors = load.heals();
-    assert!(errors.contains(&StoreError::Refused));
+    undisturbed(|| {
+        let server = Server::start_with(Kind::Valkey, &["--maxmemory-policy", "noeviction"]);
+        let mut client = server.client();
+        let mut set = |bytes: &str| {
+            redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(bytes).exec(&mut client).unwrap();
+        };
+        let load = Load::start(server.config());
+        set("1");
+        load.is_cut_off();
+        set("0");
+        let errors = load.heals();
+        assert!(errors.contains(&StoreError::Refused));
+    });
 }
 
 #[test]
 fn a_server_that_becomes_a_replica_is_left_alone_until_it_is_a_primary() {
-    let server = Server::start(Kind::Redis);
-    let mut client = server.client();
-    let load = Load::start(server.config());
-    redis::cmd("REPLICAOF").arg("127.0.0.1").arg(1).exec(&mut client).unwrap();
-    load.is_cut_off();
-    redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut client).unwrap();
-    let errors = load.heals();
-    assert!(errors.contains(&StoreError::Refused));
+    undisturbed(|| {
+        let server = Server::start(Kind::Redis);
+        let mut client = server.client();
+        let load = Load::start(server.config());
+        redis::cmd("REPLICAOF").arg("127.0.0.1").arg(1).exec(&mut client).unwrap();
+        load.is_cut_off();
+        redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut client).unwrap();
+        let errors = load.heals();
+        assert!(errors.contains(&StoreError::Refused));
+    });
 }
 
 #[test]
 fn a_server_that_loads_its_data_is_left_alone_until_it_has_them() {
-    let options =
-        [["--enable-debug-command", "yes"], ["--loading-process-events-interval-bytes", "1024"]]
-            .concat();
-    let server = Server::start_with(Kind::Redis, &options);
-    let mut client = server.client();
-    for number in 0..200 {
-        redis::cmd("SET").arg(number).arg("x".repeat(2_000)).exec(&mut client).unwrap();
-    }
-    // So many microseconds for every key: two seconds.
-    redis::cmd("CONFIG").arg("SET").arg("rdbcompression").arg("no").exec(&mut client).unwrap();
-    redis::cmd("CONFIG").arg("SET").arg("key-load-delay").arg(10_000).exec(&mut client).unwrap();
-    let load = Load::start(server.config());
-    let reloading = std::thread::spawn(move || {
-        redis::cmd("DEBUG").arg("RELOAD").exec(&mut client).unwrap();
+    undisturbed(|| {
+        let options = [
+            ["--enable-debug-command", "yes"],
+            ["--loading-process-events-interval-bytes", "1024"],
+        ]
+        .concat();
+        let server = Server::start_with(Kind::Redis, &options);
+        let mut client = server.client();
+        for number in 0..200 {
+            redis::cmd("SET").arg(number).arg("x".repeat(2_000)).exec(&mut client).unwrap();
+        }
+        // So many microseconds for every key: four seconds.
+        redis::cmd("CONFIG").arg("SET").arg("rdbcompression").arg("no").exec(&mut client).unwrap();
+        redis::cmd("CONFIG")
+            .arg("SET")
+            .arg("key-load-delay")
+            .arg(20_000)
+            .exec(&mut client)
+            .unwrap();
+        let load = Load::start(server.config());
+        let reloading = std::thread::spawn(move || {
+            redis::cmd("DEBUG").arg("RELOAD").exec(&mut client).unwrap();
+        });
+        load.is_cut_off();
+        assert!(!reloading.is_finished(), "it still loads");
+        reloading.join().unwrap();
+        let errors = load.heals();
+        assert!(errors.contains(&StoreError::Refused), "it says that it loads");
     });
-    load.is_cut_off();
-    assert!(!reloading.is_finished(), "it still loads");
-    reloading.join().unwrap();
-    let errors = load.heals();
-    assert!(errors.contains(&StoreError::Refused), "it says that it loads");
 }
 
 #[test]
 fn a_script_cache_that_is_flushed_again_and_again_costs_no_decision() {
-    let server = Server::start(Kind::Redis);
-    let mut client = server.client();
-    let load = Load::start(server.config());
-    for _ in 0..20 {
-        let _: () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut client).unwrap();
-        load.decides(20);
-    }
-    assert!(load.stats().script_loads >= 20);
-    let errors = load.stop();
-    let busy = |error: &StoreError| matches!(error, StoreError::NoAnswer);
-    assert!(errors.iter().all(busy), "but for a machine that is busy: {errors:?}");
+    undisturbed(|| {
+        let server = Server::start(Kind::Redis);
+        let mut client = server.client();
+        let load = Load::start_with(server.config(), PATIENCE);
+        for _ in 0..20 {
+            let _: () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut client).unwrap();
+            load.decides(20);
+        }
+        assert!(load.stats().script_loads >= 20);
+        assert_eq!(load.stop(), []);
+    });
 }
 
 #[test]
 fn calls_beyond_the_bound_fail_at_once_while_the_server_is_paused() {
-    const CALLS: u64 = IN_FLIGHT_MAX + 3_000;
-    let server = Server::start(Kind::Redis);
-    let store = Arc::new(connect(server.config().deadline(Duration::from_secs(3))));
-    assert!(block_on(take(&store, &bucket(), 0)).is_ok());
-    server.signal("-STOP");
-    let calls = (0..CALLS).map(|number| {
-        let store = Arc::clone(&store);
-        runtime().spawn(async move { take(&store, &bucket(), number).await })
+    undisturbed(|| {
+        const CALLS: u64 = IN_FLIGHT_MAX + 3_000;
+        let server = Server::start(Kind::Redis);
+        let store = Arc::new(connect(server.config().deadline(Duration::from_secs(3))));
+        assert!(block_on(take(&store, &bucket(), 0)).is_ok());
+        server.signal("-STOP");
+        let calls = (0..CALLS).map(|number| {
+            let store = Arc::clone(&store);
+            runtime().spawn(async move { take(&store, &bucket(), number).await })
+        });
+        let calls: Vec<_> = calls.collect();
+        until("all have asked", || {
+            let stats = store.stats();
+            assert!(stats.in_flight <= IN_FLIGHT_MAX);
+            (stats.busy + stats.in_flight == CALLS).then_some(())
+        });
+        assert_eq!(store.stats().busy, CALLS - IN_FLIGHT_MAX);
+        let mut answers = Vec::new();
+        for call in calls {
+            answers.push(block_on(async { tokio::time::timeout(PATIENCE, call).await }).unwrap());
+        }
+        let busy = answers.iter().filter(|answer| matches!(answer, Ok(Err(StoreError::Busy))));
+        assert_eq!(busy.count() as u64, CALLS - IN_FLIGHT_MAX);
+        assert!(!StoreError::Busy.may_have_changed_state());
+        until("the connection is given up", || (store.stats().in_flight == 0).then_some(()));
+        server.signal("-CONT");
+        let _ = until("it heals", || block_on(take(&store, &bucket(), 0)).ok());
     });
-    let calls: Vec<_> = calls.collect();
-    until("all have asked", || {
-        let stats = store.stats();
-        assert!(stats.in_flight <= IN_FLIGHT_MAX);
-        (stats.busy + stats.in_flight == CALLS).then_some(())
-    });
-    assert_eq!(store.stats().busy, CALLS - IN_FLIGHT_MAX);
-    let mut answers = Vec::new();
-    for call in calls {
-        answers.push(block_on(async { tokio::time::timeout(PATIENCE, call).await }).unwrap());
-    }
-    let busy = answers.iter().filter(|answer| matches!(answer, Ok(Err(StoreError::Busy))));
-    assert_eq!(busy.count() as u64, CALLS - IN_FLIGHT_MAX);
-    assert!(!StoreError::Busy.may_have_changed_state());
-    until("the connection is given up", || (store.stats().in_flight == 0).then_some(()));
-    server.signal("-CONT");
-    let _ = until("it heals", || block_on(take(&store, &bucket(), 0)).ok());
 }

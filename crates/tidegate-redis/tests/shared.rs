@@ -14,6 +14,7 @@ use support::{Cluster, Kind, PATIENCE, Server, block_on};
 use tidegate_core::{Consistency, Key, Limit, Operation, Span, Terms};
 use tidegate_redis::{OpenError, RedisConfig, Shared, SharedConfig};
 use tidegate_store::{Charge, Source, StoreError};
+use tidegate_testing::undisturbed;
 
 /// Has `callers` tasks ask for the same, spread over the nodes, and gives how many got it.
 async fn race(
@@ -220,34 +221,36 @@ fn a_request_with_a_limit_that_is_over_charges_none_and_tells_of_all() {
 
 #[test]
 fn what_one_node_gives_back_lifts_the_denials_of_the_others_within_a_second() {
-    let server = Server::start(Kind::Redis);
-    let nodes = three_nodes(&[&server]);
-    let limit = bucket(1);
-    let refused = async |node: &Shared, key: Key| {
-        let answer = ask_one(node, take(&limit, key), STRICT).await.unwrap();
-        (!answer.decision.is_allowed()).then_some(answer.source)
-    };
-    block_on(async {
-        for (number, forgets) in [(0, false), (1, true)] {
-            let key = key(number);
-            let taken = ask_one(&nodes[0], take(&limit, key), STRICT).await.unwrap();
-            assert_eq!(refused(&nodes[1], key).await, Some(Source::Store));
-            assert_eq!(refused(&nodes[1], key).await, Some(Source::CachedDeny));
-            assert_eq!(refused(&nodes[0], key).await, Some(Source::Store));
-            if forgets {
-                nodes[0].forget(&[(key, STRICT)]).await.unwrap();
-            } else {
-                let back = Operation::Refund { cost: 1, taken_at: taken.at };
-                ask_one(&nodes[0], does(&limit, key, back), STRICT).await.unwrap();
+    undisturbed(|| {
+        let server = Server::start(Kind::Redis);
+        let nodes = three_nodes(&[&server]);
+        let limit = bucket(1);
+        let refused = async |node: &Shared, key: Key| {
+            let answer = ask_one(node, take(&limit, key), STRICT).await.unwrap();
+            (!answer.decision.is_allowed()).then_some(answer.source)
+        };
+        block_on(async {
+            for (number, forgets) in [(0, false), (1, true)] {
+                let key = key(number);
+                let taken = ask_one(&nodes[0], take(&limit, key), STRICT).await.unwrap();
+                assert_eq!(refused(&nodes[1], key).await, Some(Source::Store));
+                assert_eq!(refused(&nodes[1], key).await, Some(Source::CachedDeny));
+                assert_eq!(refused(&nodes[0], key).await, Some(Source::Store));
+                if forgets {
+                    nodes[0].forget(&[(key, STRICT)]).await.unwrap();
+                } else {
+                    let back = Operation::Refund { cost: 1, taken_at: taken.at };
+                    ask_one(&nodes[0], does(&limit, key, back), STRICT).await.unwrap();
+                }
+                let look = does(&limit, key, Operation::Peek { cost: 1 });
+                let looked = ask_one(&nodes[0], look, STRICT).await.unwrap();
+                assert!(looked.decision.is_allowed(), "here at once");
+                let took = wait_until("the denial is lifted", async || {
+                    refused(&nodes[1], key).await.is_none()
+                });
+                assert!(took.await < Duration::from_secs(1));
             }
-            let look = does(&limit, key, Operation::Peek { cost: 1 });
-            let looked = ask_one(&nodes[0], look, STRICT).await.unwrap();
-            assert!(looked.decision.is_allowed(), "here at once");
-            let took = wait_until("the denial is lifted", async || {
-                refused(&nodes[1], key).await.is_none()
-            });
-            assert!(took.await < Duration::from_secs(1));
-        }
+        });
     });
 }
 

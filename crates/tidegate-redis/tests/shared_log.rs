@@ -7,7 +7,6 @@ mod support;
 
 use std::fmt::Write;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use support::nodes::{ask_one, bucket, key, on_failure, open, take, wait_until};
 use support::{Kind, Server, block_on};
@@ -72,7 +71,7 @@ fn a_store_that_goes_and_comes_back_is_a_line_for_its_group_and_one_for_its_conn
     let socket = second.socket().to_owned();
     let config = SharedConfig::new([first.config(), second.config()]);
     // All keys are in the second group.
-    let node = open(config.weights(&[0, 1]).deadline(Duration::from_millis(50)));
+    let node = open(config.weights(&[0, 1]));
     block_on(ask_often(&node, 100));
     assert_eq!(lines(), Vec::<String>::new(), "nothing to tell");
     drop(second);

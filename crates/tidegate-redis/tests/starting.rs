@@ -64,8 +64,10 @@ macro_rules! assert_refused {
 #[test]
 fn nobody_and_somebody_who_is_silent_are_told_apart() {
     assert_refused!("redis+unix:///no/such/socket", ConnectError::Unreachable(_));
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    assert_refused!(format!("redis://{closed}"), ConnectError::Unreachable(_));
+    assert_refused!(
+        format!("redis://{}", tidegate_testing::free_address()),
+        ConnectError::Unreachable(_)
+    );
     assert_refused!("redis://no-such-host.invalid", ConnectError::Unreachable(_));
     // A server without TLS waits for the rest of what it takes for a command.
     let plain = Server::start_tcp(Kind::Redis, &[]);

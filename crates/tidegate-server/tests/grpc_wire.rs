@@ -162,7 +162,7 @@ async fn bytes_that_are_no_http_end_their_connection_alone() {
 #[tokio::test]
 async fn a_message_that_never_ends_is_not_waited_for_beyond_its_time() {
     let daemon = Daemon::new(RULES);
-    let patience = Duration::from_millis(200);
+    let patience = Duration::from_secs(1);
     let serve = move |engine, stream, peer, drain| {
         grpc::serve_within(patience, engine, stream, peer, drain)
     };

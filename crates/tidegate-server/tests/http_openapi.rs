@@ -48,10 +48,10 @@ struct Walk {
 
 #[tokio::test]
 async fn every_operation_of_the_document_answers_as_it_says() {
-    let settings =
-        HttpSettings { body_timeout: Duration::from_millis(300), ..HttpSettings::default() };
+    let settings = HttpSettings::default();
     let leaving = settings.leaving.clone();
-    let (_daemon, address) = daemon(settings).await;
+    let daemon = Daemon::new(RULES);
+    let address = listen(&daemon, settings).await;
     let mut walk = Walk::new(address).await;
 
     for (method, path) in walk.operations() {
@@ -62,7 +62,9 @@ async fn every_operation_of_the_document_answers_as_it_says() {
     limits(&mut walk).await;
     proxies(&mut walk).await;
     checks(&mut walk).await;
-    bodies(&mut walk, address).await;
+    let body_timeout = Duration::from_millis(300);
+    let impatient = HttpSettings { body_timeout, ..HttpSettings::default() };
+    bodies(&mut walk, listen(&daemon, impatient).await).await;
     leaving.cancel();
     for path in ["/readyz", "/healthcheck"] {
         for method in ["GET", "HEAD"] {
@@ -76,7 +78,8 @@ async fn every_operation_of_the_document_answers_as_it_says() {
 
 #[tokio::test]
 async fn every_route_is_in_the_document_with_its_methods() {
-    let (_daemon, address) = daemon(HttpSettings::default()).await;
+    let daemon = Daemon::new(RULES);
+    let address = listen(&daemon, HttpSettings::default()).await;
     let walk = Walk::new(address).await;
     let mut routes: Vec<(String, String)> = Vec::new();
     for (path, methods) in ROUTES {
@@ -90,7 +93,8 @@ async fn every_route_is_in_the_document_with_its_methods() {
 
 #[tokio::test]
 async fn the_document_names_the_bounds_and_the_version_that_hold() {
-    let (_daemon, address) = daemon(HttpSettings::default()).await;
+    let daemon = Daemon::new(RULES);
+    let address = listen(&daemon, HttpSettings::default()).await;
     let document = Walk::new(address).await.document;
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
     let batch = &document["paths"]["/v1/check/batch"]["post"]["requestBody"]["content"];
@@ -101,14 +105,12 @@ async fn the_document_names_the_bounds_and_the_version_that_hold() {
     assert_eq!(attributes["maxProperties"], attributes_max);
 }
 
-async fn daemon(settings: HttpSettings) -> (Daemon, SocketAddr) {
-    let daemon = Daemon::new(RULES);
+async fn listen(daemon: &Daemon, settings: HttpSettings) -> SocketAddr {
     let settings = Arc::new(settings);
     let serve = move |engine, stream, peer, drain| {
         http::serve_with(engine, Arc::clone(&settings), stream, peer, drain)
     };
-    let address = daemon.listen(serve).await;
-    (daemon, address)
+    daemon.listen(serve).await
 }
 
 async fn limits(walk: &mut Walk) {
@@ -158,8 +160,8 @@ async fn checks(walk: &mut Walk) {
     walk.post("/json", r#"{"domain":"default","descriptors":[{"entries":[]}]}"#).await;
 }
 
-/// Bodies that are none, too large, of another type, and too slow.
-async fn bodies(walk: &mut Walk, address: SocketAddr) {
+/// Bodies that are none, too large, of another type, and too slow for whoever is impatient.
+async fn bodies(walk: &mut Walk, impatient: SocketAddr) {
     for path in ["/v1/check", "/v1/check/batch", "/v1/refund", "/v1/release", "/json"] {
         walk.post(path, &" ".repeat((1 << 20) + 1)).await;
         if path != "/json" {
@@ -167,7 +169,7 @@ async fn bodies(walk: &mut Walk, address: SocketAddr) {
             let typed = Ask::new("POST", path).header("content-type", "text/plain").body("{}");
             walk.call(path, typed).await;
         }
-        let mut slow = Wire::open(address).await;
+        let mut slow = Wire::open(impatient).await;
         slow.write(format!("POST {path} HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\n{{")).await;
         let reply = slow.reply(false).await.unwrap();
         assert_eq!(reply.status, 408);

@@ -5,7 +5,6 @@
 mod support;
 mod wire;
 
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +36,7 @@ const RULES: &str = "{ domain: default, rules: [{ name: all, per: [key], limit: 
 
 /// A daemon whose store nobody listens for.
 async fn daemon(policy: OnStoreFailure) -> Daemon {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = tidegate_testing::free_address();
     let config = RedisConfig::new(&format!("redis://{free}")).unwrap();
     let shared = Shared::connect(SharedConfig::new([config]).store_required(false)).await.unwrap();
     let clock = ManualClock::new();

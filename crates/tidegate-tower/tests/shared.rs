@@ -12,6 +12,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use support::{Client, PATIENCE, rules, serve};
+use tidegate::redis::lease::LeaseStats;
 use tidegate::redis::{RedisConfig, Shared};
 use tidegate::{Call, Place, RuleLimiter, SystemClock};
 use tidegate_tower::RateLimitLayer;
@@ -99,6 +100,21 @@ async fn apps_on_one_store_share_a_limit() {
 
 #[tokio::test]
 async fn what_is_leased_pays_for_requests_and_is_never_more_than_the_limit() {
+    for _ in 0..5 {
+        let (passed, leases) = spend_all_that_is_leased().await;
+        assert!(passed <= 401, "{passed} of 400, and what came back in the meantime");
+        assert!(leases.spent > 0, "{leases:?}");
+        // A lease that was not looked after in time, on a machine that stood still, is charged in full.
+        if leases.expired == 0 {
+            assert!(passed >= 350, "{passed} of 400");
+            return;
+        }
+    }
+    panic!("leases expire each time");
+}
+
+/// How many requests passed until some were refused, and what became of the leases.
+async fn spend_all_that_is_leased() -> (u32, LeaseStats) {
     let server = Server::start("leased");
     let limiter = server.node().await;
     let mut client = app(Arc::clone(&limiter)).await;
@@ -115,9 +131,8 @@ async fn what_is_leased_pays_for_requests_and_is_never_more_than_the_limit() {
         passed += u32::from(status == 200);
         refused += u32::from(status == 429);
     }
-    assert!((350..=401).contains(&passed), "{passed} of 400, and what came back in the meantime");
     let Place::Shared(shared) = limiter.place() else { unreachable!() };
-    assert!(shared.stats().groups[0].leases.spent > 0, "{:?}", shared.stats());
+    (passed, shared.stats().groups[0].leases)
 }
 
 #[tokio::test]

@@ -21,6 +21,9 @@ const DEADLINE: Duration = Duration::from_millis(500);
 /// less than what two deadlines, one after the other, take.
 const BOUND: Duration = Duration::from_millis(900);
 
+/// How often a machine may stand still.
+const TRIES: usize = 5;
+
 type Limiter<C = SystemClock> = RuleLimiter<C, Place>;
 
 fn over<C: Clock>(shared: &Arc<Shared>, text: &str, clock: C) -> Limiter<C> {
@@ -28,95 +31,89 @@ fn over<C: Clock>(shared: &Arc<Shared>, text: &str, clock: C) -> Limiter<C> {
     builder.build_shared(Arc::clone(shared)).unwrap()
 }
 
-fn paused(text: &str) -> (Server, Limiter) {
-    let server = Server::start();
-    let shared = connect(SharedConfig::new([server.config()]).deadline(DEADLINE));
-    let limiter = over(&shared, text, SystemClock);
-    server.signal("-STOP");
-    (server, limiter)
-}
-
-fn assert_in_time(what: &str, began: Timestamp) {
-    let took = Duration::from(SystemClock.now().since(began));
-    assert!(took < BOUND, "{what}: it took {took:?}");
+/// Asks so often by these rules while the store is paused, and is answered before the bound each time. A machine that
+/// stood still meanwhile is asked anew, over a store that nobody has missed yet; two deadlines are too long whenever.
+fn assert_in_time(text: &str, times: usize, ask: impl Fn(&Limiter)) {
+    let mut longest = Vec::new();
+    for _ in 0..TRIES {
+        let server = Server::start();
+        let shared = connect(SharedConfig::new([server.config()]).deadline(DEADLINE));
+        let limiter = over(&shared, text, SystemClock);
+        server.signal("-STOP");
+        let took = (0..times).map(|_| {
+            let began = SystemClock.now();
+            ask(&limiter);
+            Duration::from(SystemClock.now().since(began))
+        });
+        longest.extend(took.max());
+        server.signal("-CONT");
+        if longest.last().is_some_and(|took| *took < BOUND) {
+            return;
+        }
+    }
+    panic!("it took {longest:?}");
 }
 
 #[test]
 fn rules_in_shadow_delay_no_answer_while_the_store_is_paused() {
-    let (server, limiter) = paused(
-        "
+    let text = "
 domain: api
 rules:
   - { name: in force, per: [user], limit: 5/hour }
   - { name: tried, per: [user], mode: shadow, limit: 4/hour }
   - { name: tried too, per: [ip], mode: shadow, limit: 3/hour }
-",
-    );
+";
     let attributes = attributes(&[("user", "ann"), ("ip", "192.0.2.1")]);
-    let began = SystemClock.now();
-    let decision = block_on(limiter.check(&Call::new("api", &attributes))).unwrap();
-    assert_in_time("three rules", began);
-    assert!(decision.is_allowed() && decision.is_degraded());
-    server.signal("-CONT");
+    assert_in_time(text, 1, |limiter| {
+        let decision = block_on(limiter.check(&Call::new("api", &attributes))).unwrap();
+        assert!(decision.is_allowed() && decision.is_degraded());
+    });
 }
 
 #[test]
 fn descriptors_in_shadow_delay_no_answer_while_the_store_is_paused() {
-    let (server, limiter) = paused(
-        "
+    let text = "
 domain: web
 descriptors:
   - { key: user, rate_limit: { unit: hour, requests_per_unit: 5 } }
   - { key: path, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 5 } }
   - { key: ip, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 5 } }
-",
-    );
+";
     let entries = [("user", "ann"), ("path", "/"), ("ip", "192.0.2.1")].map(|one| [one.into()]);
     let calls = entries.each_ref().map(|entries| DescriptorCall::new(entries));
-    let began = SystemClock.now();
-    let decision = block_on(limiter.check_descriptors("web", &calls)).unwrap();
-    assert_in_time("three descriptors", began);
-    assert!(decision.is_allowed());
-    server.signal("-CONT");
+    assert_in_time(text, 1, |limiter| {
+        let decision = block_on(limiter.check_descriptors("web", &calls)).unwrap();
+        assert!(decision.is_allowed());
+    });
 }
 
 #[test]
 fn what_a_refused_call_is_charged_delays_no_answer() {
-    let (server, limiter) = paused(
-        "
+    let text = "
 domain: api
 rules:
   - { name: punished, per: [user], limit: 1/hour, charge_refused: true }
   - { name: tried, per: [user], mode: shadow, limit: 4/hour }
-",
-    );
+";
     let attributes = attributes(&[("user", "ann")]);
-    for _ in 0..3 {
-        let began = SystemClock.now();
+    assert_in_time(text, 3, |limiter| {
         let decision = block_on(limiter.check(&Call::new("api", &attributes))).unwrap();
-        assert_in_time("a call", began);
         assert!(decision.is_degraded());
-    }
-    server.signal("-CONT");
+    });
 }
 
 #[test]
 fn the_calls_of_a_batch_have_one_deadline_each_and_wait_together() {
-    let (server, limiter) =
-        paused("{ domain: api, rules: [{ name: all, per: [user], limit: 5/hour }] }");
+    let text = "{ domain: api, rules: [{ name: all, per: [user], limit: 5/hour }] }";
     let users: Vec<String> = (0..100).map(|user| format!("user {user}")).collect();
-    let began = SystemClock.now();
-    block_on(async {
-        let limiter = &limiter;
+    assert_in_time(text, 1, |limiter| {
         let calls = users.iter().map(|user| async move {
             let attributes = [("user", user.as_str()).into()];
             limiter.check(&Call::new("api", &attributes)).await.unwrap().is_degraded()
         });
-        let answers = futures_in_order(calls.collect()).await;
+        let answers = block_on(futures_in_order(calls.collect()));
         assert!(answers.iter().all(|degraded| *degraded));
     });
-    assert_in_time("a hundred calls", began);
-    server.signal("-CONT");
 }
 
 /// All of them, begun in their order, as the calls of a batch are.

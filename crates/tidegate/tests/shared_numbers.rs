@@ -8,7 +8,7 @@ mod served;
 use std::time::Duration;
 
 use ruled::{attributes, rules};
-use served::{Server, block_on, connect};
+use served::{PATIENCE, Server, block_on, connect};
 use tidegate::redis::{SharedConfig, TimeSource};
 use tidegate::{Call, Consistency, ManualClock, Place, RuleDecision, RuleLimiter};
 
@@ -22,7 +22,7 @@ fn node(server: &Server, text: &str, consistency: Consistency) -> Limiter {
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(1_790_000_000));
     let config = SharedConfig::new([server.config().time(TimeSource::Request)]);
-    let shared = connect(config.deadline(Duration::from_secs(2)));
+    let shared = connect(config.deadline(PATIENCE));
     let builder = RuleLimiter::builder(rules(text)).clock(clock).secret(SECRET);
     builder.consistency(consistency).build_shared(shared).unwrap()
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ruled::{attributes, rules};
-use served::{Server, block_on, connect};
+use served::{PATIENCE, Server, block_on, connect};
 use tidegate::redis::{Shared, SharedConfig, TimeSource};
 use tidegate::rules::{DescriptorCall, GroupRanges, LimitDecision};
 use tidegate::{
@@ -20,8 +20,6 @@ use tidegate::{
 type Limiter = RuleLimiter<ManualClock, Place>;
 
 const SECRET: [u8; 16] = *b"shared by a flee";
-/// Long enough for a healthy server on a busy machine, and short enough to wait for it a few times.
-const DEADLINE: Duration = Duration::from_millis(500);
 
 fn clock() -> ManualClock {
     let clock = ManualClock::new();
@@ -31,7 +29,7 @@ fn clock() -> ManualClock {
 
 fn shared(servers: &[&Server]) -> Arc<Shared> {
     let group = |server: &&Server| server.config().time(TimeSource::Request);
-    connect(SharedConfig::new(servers.iter().map(group)).deadline(DEADLINE))
+    connect(SharedConfig::new(servers.iter().map(group)).deadline(PATIENCE))
 }
 
 fn over(shared: &Arc<Shared>, text: &str) -> Limiter {

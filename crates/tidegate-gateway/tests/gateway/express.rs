@@ -148,7 +148,11 @@ async fn who_understands_trailers_gets_them_and_nobody_else() {
         for (answer, is_told) in answers.iter().zip([false, true, false]) {
             let lower = answer.to_ascii_lowercase();
             assert!(answer.contains("\r\nhe\r\n"), "{te}: {answer}");
-            assert_eq!(lower.ends_with("\r\n0\r\nx-sum: sum of it\r\n\r\n"), is_told, "{te}: {answer}");
+            assert_eq!(
+                lower.ends_with("\r\n0\r\nx-sum: sum of it\r\n\r\n"),
+                is_told,
+                "{te}: {answer}"
+            );
             assert_eq!(lower.contains("sum of it"), is_told, "{te}: {answer}");
         }
         until_idle(&running).await;

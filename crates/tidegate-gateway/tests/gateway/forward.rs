@@ -8,8 +8,10 @@ use http::{HeaderMap, HeaderValue, Request, Response, Version};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper_util::rt::TokioIo;
+use tidegate_gateway::GatewaySettings;
 use tidegate_gateway::route::HostHeader;
 use tidegate_identity::Trust;
+use tidegate_server::listen::Address;
 use tidegate_server::serve::process::Life as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -249,8 +251,13 @@ async fn a_drain_finishes_what_is_under_way_and_takes_nothing_new() {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
     })
     .await;
-    let running = gateway(settings(&[&upstream.url()])).await;
-    let address = port(&running);
+    // Nobody else listens there afterwards.
+    let address = tidegate_testing::free_address();
+    let running = gateway(GatewaySettings {
+        listen: vec![Address::Tcp(address)],
+        ..settings(&[&upstream.url()])
+    })
+    .await;
     let asking = tokio::spawn(exchange(address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
     crate::support::until("asked", || upstream.asked() == 1).await;
     let drained = running.shutdown().await;

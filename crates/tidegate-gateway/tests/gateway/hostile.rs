@@ -183,10 +183,7 @@ async fn an_upstream_that_gives_no_answer_is_502() {
 
 #[tokio::test]
 async fn an_upstream_that_is_not_there_is_502_and_one_that_hangs_504() {
-    let gone = {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        format!("http://{}", listener.local_addr().unwrap())
-    };
+    let gone = format!("http://{}", tidegate_testing::free_address());
     let running = gateway(settings(&[&gone])).await;
     assert_eq!(get(port(&running), "/").await.status(), 502);
     let hanging = Upstream::accepting(|mut stream, _| async move {

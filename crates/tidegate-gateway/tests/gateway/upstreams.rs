@@ -52,10 +52,7 @@ async fn one_value_stays_at_one_server() {
 #[tokio::test]
 async fn a_server_that_is_gone_costs_no_request_and_is_left_out() {
     let well = Upstream::echo().await;
-    let gone = {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        format!("http://{}", listener.local_addr().unwrap())
-    };
+    let gone = format!("http://{}", tidegate_testing::free_address());
     let running = gateway(settings(&[&gone, &well.url()])).await;
     for _ in 0..40 {
         // A body that was not begun can be sent to another server.

@@ -217,15 +217,14 @@ impl Exchange {
         if ready {
             self.core.wake.notify_one();
         }
-        let mut coalesced = 0;
+        let coalesced = landed.iter().map(|(flight, _)| flight.tickets.len() as u64 - 1).sum();
+        // ORDERING: a number for people. Whoever is woken finds it.
+        self.core.coalesced.fetch_add(coalesced, Ordering::Relaxed);
         for (flight, answer) in landed {
-            coalesced += flight.tickets.len() as u64 - 1;
             for (round, ticket) in (0..).zip(&flight.tickets) {
                 ticket.settle(answer.clone().map(|value| Reply { value, round }));
             }
         }
-        // ORDERING: a number for people.
-        self.core.coalesced.fetch_add(coalesced, Ordering::Relaxed);
     }
 }
 

@@ -2,7 +2,9 @@
 
 use redis::{Connection, FromRedisValue};
 
-use super::server::{Kind, Server, free_port, on_free_port};
+use tidegate_testing::free_port;
+
+use super::server::{Kind, Server, on_free_port};
 use super::tls::Certificates;
 use super::until;
 
@@ -52,6 +54,14 @@ impl Cluster {
             let _: () = ask(&mut server.client(), &["REPLICATE", &primary]);
         }
         cluster.wait_until_settled(usize::from(count));
+        if replicas {
+            // Now they may notice soon that one is gone.
+            for server in &cluster.servers {
+                let mut set = redis::cmd("CONFIG");
+                set.arg("SET").arg("cluster-node-timeout").arg(1_000);
+                set.exec(&mut server.client()).expect("it can be set");
+            }
+        }
         cluster
     }
 
@@ -140,7 +150,8 @@ impl Cluster {
 fn start_node(kind: Kind, options: &[&str]) -> Server {
     on_free_port(|port| {
         let bus = free_port().to_string();
-        let mut all = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+        // Longer than a machine stands still: who is not met by then is not met, and who does not answer is gone.
+        let mut all = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "15000"];
         all.extend(["--cluster-port", &bus, "--cluster-replica-validity-factor", "0"]);
         all.extend(options);
         let number = port.to_string();

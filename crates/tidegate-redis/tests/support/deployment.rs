@@ -58,6 +58,7 @@ impl Deployment {
             Mode::Tls => Self::start_tls(kind),
             Mode::Sentinel => {
                 let sentinels = Sentinels::start_with(kind, Some("secret"));
+                sentinels.are_patient();
                 let url = sentinels.url().replace("://", "://:secret@");
                 Self { url, _servers: vec![Box::new(sentinels)] }
             }

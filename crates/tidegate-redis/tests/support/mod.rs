@@ -94,11 +94,13 @@ pub fn runtime() -> &'static Runtime {
 /// Looks again and again until there is something to see.
 #[expect(clippy::disallowed_methods, reason = "a real process is waited for, up to a deadline")]
 pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..PATIENCE.as_millis() / LOOK_EVERY.as_millis() {
+    // Servers that elect another have nobody who hurries.
+    let patience = 3 * PATIENCE;
+    for _ in 0..patience.as_millis() / LOOK_EVERY.as_millis() {
         if let Some(seen) = look() {
             return seen;
         }
         std::thread::sleep(LOOK_EVERY);
     }
-    panic!("{what}: not within {PATIENCE:?}");
+    panic!("{what}: not within {patience:?}");
 }

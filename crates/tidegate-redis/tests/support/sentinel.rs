@@ -59,6 +59,15 @@ impl Sentinels {
         started
     }
 
+    /// Lets a server be silent for longer than a machine stands still, where it is not the Sentinels that are tested.
+    pub fn are_patient(&self) {
+        for sentinel in &self.sentinels {
+            let mut set = redis::cmd("SENTINEL");
+            set.arg("SET").arg(SERVICE).arg("down-after-milliseconds").arg(30_000);
+            set.exec(&mut sentinel.client().expect("it answers")).expect("it can be set");
+        }
+    }
+
     /// The addresses of the Sentinels, with commas between them.
     pub fn addresses(&self) -> String {
         let addresses = self.sentinels.iter().map(|each| format!("127.0.0.1:{}", each.port));

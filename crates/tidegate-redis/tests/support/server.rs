@@ -1,13 +1,13 @@
 //! One server, with what it takes to end it again: its process by its id, and its folder.
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use redis::{Client, Connection, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use tidegate_redis::{RedisConfig, RedisStore, TimeSource};
+use tidegate_testing::free_port;
 
 use super::tls::Certificates;
 use super::{PATIENCE, connect, until};
@@ -195,12 +195,6 @@ impl Drop for Server {
 /// Starts something on a port that is free, and on another where somebody was faster.
 pub(super) fn on_free_port<T>(mut start: impl FnMut(u16) -> Option<T>) -> T {
     (0..PORTS_TRIED_MAX).find_map(|_| start(free_port())).expect("a port stays free for a moment")
-}
-
-/// A port that nobody listens on at this moment.
-pub(super) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address").port()
 }
 
 /// An empty folder for one server. Its name is short: that of a socket has at most 107 bytes.

@@ -26,6 +26,8 @@ pub const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=Durat
 pub const NODES_MAX: usize = 10_000;
 /// What a store is given for a decision unless said.
 pub const DEADLINE: Duration = Duration::from_millis(10);
+/// How long a connection to a store may take at least.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What the URLs of stores begin with. What is behind it is checked by whoever connects.
 const SCHEMES: [&str; 2] = ["redis", "valkey"];
@@ -208,6 +210,8 @@ impl StoreSettings {
             error: Told::new(&error),
         };
         let mut config = RedisConfig::new(url.as_str()).map_err(fail)?.deadline(self.deadline);
+        // Whoever waits longer for an answer waits as long for a connection.
+        config = config.connect_timeout(self.deadline.max(CONNECT_TIMEOUT));
         config = config.foreign_state(match self.foreign_state {
             StoreForeignState::Reset => ForeignState::Reset,
             StoreForeignState::Refuse => ForeignState::Refuse,

@@ -19,8 +19,12 @@ pub(super) enum Layer {
     Tool,
 }
 
+/// What tests share. It is below all others, and no crate that ships has it but for its tests.
+const TESTING: &str = "tidegate-testing";
+
 /// Every crate, those to come as well, lowest first.
-const CRATES: [(&str, Layer); 17] = [
+const CRATES: [(&str, Layer); 18] = [
+    (TESTING, Layer::Tool),
     ("tidegate-core", Layer::Pure),
     ("tidegate-rules", Layer::Pure),
     ("tidegate-identity", Layer::Pure),
@@ -103,6 +107,10 @@ fn between_ours(
     if let Some((.., why)) = FORBIDDEN.iter().find(|(a, b, _)| (*a, *b) == (name, other)) {
         let what = format!("`{name}` depends on `{other}`, which it must not: {why}");
         return Some(fault(tree, package, other, what, "move the code that needs it up a layer"));
+    }
+    if other == TESTING && !dependency.dev && CRATES[own_rank].1 != Layer::Tool {
+        let what = format!("`{name}` depends on `{other}`, which ships to nobody");
+        return Some(fault(tree, package, other, what, "move it to `[dev-dependencies]`"));
     }
     // A crate may name itself among its dev-dependencies, to switch on a feature for its tests.
     let documented = dependency.dev && (name == other || DEV_UPWARD.contains(&(name, other)));
@@ -201,6 +209,13 @@ mod tests {
         assert_eq!(one("tidegate-rules", "tidegate-store", NORMAL), 1);
         assert_eq!(one("tidegate-store", "tidegate", (true, false)), 1);
         assert_eq!(one("tidegate-store", "tidegate-store", (true, false)), 0);
+    }
+
+    #[test]
+    fn what_ships_has_what_tests_share_for_its_tests_alone() {
+        assert_eq!(one("tidegate-redis", "tidegate-testing", (true, false)), 0);
+        assert_eq!(one("tidegate-redis", "tidegate-testing", NORMAL), 1);
+        assert_eq!(one("tidegate-bench", "tidegate-testing", NORMAL), 0);
     }
 
     #[test]
