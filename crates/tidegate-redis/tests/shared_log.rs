@@ -3,6 +3,7 @@
 //! log is one for the whole process.
 #![allow(clippy::unwrap_used, reason = "a test whose numbers are wrong is to fail")]
 
+#[path = "all/support/mod.rs"]
 mod support;
 
 use std::fmt::Write;

@@ -18,7 +18,7 @@ const CLOCKS: [&[&str]; 6] = [
 ];
 
 /// Where the clock is read, and where its truth is tested.
-const CLOCK_PATHS: [&str; 2] = ["crates/tidegate/src/clock", "crates/tidegate/tests/clock"];
+const CLOCK_PATHS: [&str; 2] = ["crates/tidegate/src/clock", "crates/tidegate/tests/all/clock"];
 
 /// Where calls to servers have deadlines, by the timer of the runtime. That `Instant` there is the runtime's
 /// and not that of `std` is checked by clippy, which knows types. No decision depends on it.
