@@ -1,11 +1,11 @@
 //! `cargo xtask bench edges`: what stands in front of a service or beside it. The middleware around an axum
-//! app, beside the app alone and beside `tower_governor` around it; what each of them takes from the heap;
+//! app, beside the app alone and beside `tower_governor` around it; what each of them takes in time and from the heap;
 //! the client of the daemon, with and without batches; and the gateway beside nginx.
 //!
 //! | file | what it holds |
 //! | --- | --- |
 //! | [`served`] | the app as a process, with one layer or none, around it or inside |
-//! | [`heap`] | allocations of a request, in this process |
+//! | [`in_process`] | allocations and time of a request, without sockets |
 //! | [`batches`] | decisions of a thousand callers that share a client |
 //! | [`gateway`] | the gateway beside nginx, and what a denial costs |
 //! | [`behind`] | the server behind both of these; and, in their place, one that only answers |
@@ -16,7 +16,7 @@
 pub(crate) mod batches;
 pub(crate) mod behind;
 mod gateway;
-mod heap;
+mod in_process;
 mod places;
 pub(crate) mod served;
 
@@ -61,7 +61,7 @@ pub(crate) fn figures(
         let (more_figures, more_notes) = match part {
             Part::Layer => {
                 let (mut figures, notes) = middleware(tidegate, cores, effort)?;
-                figures.extend(heap::figures()?);
+                figures.extend(in_process::figures()?);
                 (figures, notes)
             }
             Part::Client => (batches::figures(tidegate, cores, effort)?, Vec::new()),
@@ -93,15 +93,17 @@ fn middleware(
     let scenario = Scenario::closed("an axum app", 16, 1, entrants.collect());
     let tried = scenario.run(&driver, effort)?;
     let mut figures = tried.rates();
-    // Beside tower_governor in the same place; with few headers ours has one more.
+    // Beside tower_governor in the same place; with few headers ours has one more, and without headers none.
     for (ours, other, target) in [
         (Around::Tidegate, Around::Nothing, Some(Target::AtLeast(0.93))),
         (Around::TidegateInside, Around::Nothing, None),
         (Around::TidegateFewHeaders, Around::Governor, Some(Target::AtLeast(1.0))),
+        (Around::TidegateNoHeaders, Around::GovernorNoHeaders, Some(Target::AtLeast(1.0))),
         (Around::TidegateFewHeadersInside, Around::GovernorInside, None),
         (Around::Tidegate, Around::Governor, None),
         (Around::TidegateInside, Around::GovernorInside, None),
         (Around::TidegateFewHeaders, Around::Nothing, None),
+        (Around::TidegateNoHeaders, Around::Nothing, None),
         (Around::Governor, Around::Nothing, None),
         (Around::HeadersAlone, Around::Nothing, None),
         (Around::FewHeadersAlone, Around::Nothing, None),

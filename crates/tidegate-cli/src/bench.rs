@@ -139,7 +139,7 @@ async fn drive_all<W: Wire + Clone + Send + 'static>(
         }
         Ok::<_, String>(tally)
     };
-    let watch = watch(&progress, start, (&answers, interrupts), &stop);
+    let watch = watch(&progress, start, &answers, &stop, interrupts);
     let (tally, interrupted) = tokio::join!(
         async {
             let all = all.await;
@@ -198,8 +198,9 @@ fn progress(duration: Span) -> ProgressBar {
 async fn watch(
     progress: &ProgressBar,
     start: Timestamp,
-    (answers, mut interrupts): (&AtomicU64, Signal),
+    answers: &AtomicU64,
     stop: &CancellationToken,
+    mut interrupts: Signal,
 ) -> bool {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Skip);

@@ -4,4 +4,4 @@ mod ports;
 mod stalls;
 
 pub use ports::{free_address, free_port};
-pub use stalls::{seen_within, undisturbed};
+pub use stalls::{always, seen_within, undisturbed};

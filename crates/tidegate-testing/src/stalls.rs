@@ -1,16 +1,18 @@
 //! Machines that stand still for a moment: shared ones do, and whatever was to happen in time did not.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::fmt::Display;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// How often something is tried until the machine does not stand still.
 const TRIES: usize = 5;
 /// How often each processor is looked at, and how late that is where it stood still.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How many processors are looked at. Where there are more, one that stands still holds up less.
+const WATCHED_MAX: usize = 8;
 const LATE: Duration = Duration::from_millis(40);
 
 /// What was seen in less than this time, of something new. A machine that stood still meanwhile has shown nothing, and
@@ -33,18 +35,41 @@ pub fn seen_within<N, T>(time: Duration, mut begin: impl FnMut() -> N, see: impl
 }
 
 /// Runs a test whose claims are about time. Where it fails and the machine stood still meanwhile it has shown nothing, and
-/// is run again; where the machine did not, it has failed.
+/// is run again; where the machine did not, it has failed. So it has where [`always`] says so.
+///
+/// # Panics
+///
+/// As the test does.
 pub fn undisturbed(test: impl Fn()) {
     for left in (0..TRIES).rev() {
         let before = stood_still();
         let Err(failure) = catch_unwind(AssertUnwindSafe(&test)) else { return };
+        if let Some(Broken(promise)) = failure.downcast_ref() {
+            panic!("whatever the machine does: {promise}");
+        }
+        // Whoever looks at the processors has had time for it since.
+        std::thread::park_timeout(LATE);
         let meanwhile = stood_still().saturating_sub(before);
         if left == 0 || meanwhile.is_zero() {
             resume_unwind(failure);
         }
-        println!("the machine stood still for {meanwhile:?} meanwhile; it is tried again");
+        // Not by a macro, whose words nobody sees of a test that passes in the end.
+        let told = format!("the machine stood still for {meanwhile:?}; a test is tried again\n");
+        let _ = std::io::stderr().write_all(told.as_bytes());
     }
 }
+
+/// A promise that holds whatever the machine does: a test that finds it broken is not tried again.
+pub fn always(is_kept: bool, otherwise: impl Display) {
+    if !is_kept {
+        let promise = otherwise.to_string();
+        println!("{promise}");
+        panic_any(Broken(promise));
+    }
+}
+
+/// What was said of a promise that does not hold.
+struct Broken(String);
 
 /// For how long processors have stood still so far, all of them together.
 fn stood_still() -> Duration {
@@ -55,10 +80,18 @@ fn stood_still() -> Duration {
 
 static STOOD_STILL_US: AtomicU64 = AtomicU64::new(0);
 
+/// Elsewhere nothing is seen, and whatever fails has failed.
+#[cfg(not(target_os = "linux"))]
+fn watch() {}
+
 /// Begins to look at every processor that this process may use.
+#[cfg(target_os = "linux")]
 fn watch() {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
     let all = sched_getaffinity(None).unwrap_or_default();
-    for processor in (0..CpuSet::MAX_CPU).filter(|number| all.is_set(*number)) {
+    let processors = (0..CpuSet::MAX_CPU).filter(|number| all.is_set(*number));
+    for processor in processors.take(WATCHED_MAX) {
         std::thread::spawn(move || {
             let mut one = CpuSet::new();
             one.set(processor);
@@ -69,6 +102,7 @@ fn watch() {
     }
 }
 
+#[cfg(target_os = "linux")]
 #[expect(clippy::disallowed_methods, reason = "it looks for real time that is missing")]
 fn look_on() {
     let mut before = Instant::now();
@@ -119,5 +153,19 @@ mod tests {
             assert!(failing(false));
             assert_eq!(tries.get(), 1);
         });
+    }
+
+    #[test]
+    fn a_broken_promise_is_not_tried_again() {
+        let tries = Cell::new(0);
+        let broken = AssertUnwindSafe(|| {
+            undisturbed(|| {
+                tries.set(tries.get() + 1);
+                STOOD_STILL_US.fetch_add(1, Ordering::Relaxed);
+                always(tries.get() > 1, "it is kept at first");
+            });
+        });
+        assert!(catch_unwind(broken).is_err());
+        assert_eq!(tries.get(), 1);
     }
 }

@@ -87,7 +87,7 @@ pub(crate) fn sim(workspace: &Workspace, sim: &Sim) -> anyhow::Result<bool> {
         Sim::Seed(number) => ("TIDEGATE_SIM_SEED", number),
     };
     let mut command = cargo();
-    command.args(["test", "--release", "--package", "tidegate-redis", "--test", "sim"]);
+    command.args(["test", "--release", "--package", "tidegate-redis", "--test", "all"]);
     command.args(["no_world_", "--", "--nocapture"]).env(variable, number.to_string());
     step::passes(command.current_dir(&workspace.root))
 }

@@ -10,13 +10,16 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Router, ServiceExt as _};
+use governor::clock::QuantaInstant;
+use governor::middleware::RateLimitingMiddleware;
 use tidegate::{RuleLimiter, RulesError};
 use tidegate_tower::{HeaderSet, RateLimitLayer};
 use tokio::net::TcpListener;
 use tower::util::MapResponse;
 use tower::{Layer as _, Service};
 use tower_governor::GovernorLayer;
-use tower_governor::governor::GovernorConfigBuilder;
+use tower_governor::governor::{GovernorConfig, GovernorConfigBuilder};
+use tower_governor::key_extractor::KeyExtractor;
 
 use crate::wire::server::{Server, free_port, local};
 
@@ -31,6 +34,9 @@ pub(crate) enum Around {
     /// The same with the headers alone that `tower_governor` sends, and one more.
     TidegateFewHeaders,
     Governor,
+    /// Both without headers, which is how `tower_governor` comes: what is left is the limiter and its layer.
+    TidegateNoHeaders,
+    GovernorNoHeaders,
     /// No limiter: the headers that ours sends, with values that never change. What they cost whoever sends them.
     HeadersAlone,
     FewHeadersAlone,
@@ -52,11 +58,13 @@ pub(super) trait Use {
 }
 
 impl Around {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Nothing,
         Self::Tidegate,
         Self::TidegateFewHeaders,
         Self::Governor,
+        Self::TidegateNoHeaders,
+        Self::GovernorNoHeaders,
         Self::HeadersAlone,
         Self::FewHeadersAlone,
         Self::EmptyInside,
@@ -71,6 +79,8 @@ impl Around {
             Self::Tidegate => "tidegate",
             Self::TidegateFewHeaders => "tidegate-few-headers",
             Self::Governor => "governor",
+            Self::TidegateNoHeaders => "tidegate-no-headers",
+            Self::GovernorNoHeaders => "governor-no-headers",
             Self::HeadersAlone => "headers-alone",
             Self::FewHeadersAlone => "few-headers-alone",
             Self::EmptyInside => "empty-inside",
@@ -87,6 +97,8 @@ impl Around {
             Self::Tidegate => "tidegate around the app",
             Self::TidegateFewHeaders => "tidegate around the app, X-RateLimit headers alone",
             Self::Governor => "tower_governor around the app",
+            Self::TidegateNoHeaders => "tidegate around the app, no headers",
+            Self::GovernorNoHeaders => "tower_governor around the app, no headers",
             Self::HeadersAlone => "fixed headers and no limiter around the app",
             Self::FewHeadersAlone => "fixed X-RateLimit headers and no limiter around the app",
             Self::EmptyInside => "a layer that does nothing, by Router::layer",
@@ -100,7 +112,7 @@ impl Around {
 
     /// Who that is, unless it is ours.
     pub(super) const fn peer(self) -> Option<&'static str> {
-        if matches!(self, Self::Governor | Self::GovernorInside) {
+        if matches!(self, Self::Governor | Self::GovernorNoHeaders | Self::GovernorInside) {
             Some("tower_governor")
         } else {
             None
@@ -114,19 +126,18 @@ impl Around {
         let app = Router::new().route("/limit/{key}", get(async || "hello"));
         let limit = || Ok::<_, RulesError>(RateLimitLayer::new(RuleLimiter::new(RULES)?).in_axum());
         let few = || Ok::<_, RulesError>(limit()?.headers(HeaderSet::XRateLimit));
-        let governor = || {
-            let mut config = GovernorConfigBuilder::default();
-            config.per_nanosecond(1_000_000).burst_size(1_000_000_000);
-            let config = config.use_headers().finish().ok_or("a quota that is none")?;
-            Ok::<_, Box<dyn Error>>(GovernorLayer::new(Arc::new(config)))
-        };
+        let none = || Ok::<_, RulesError>(limit()?.headers(HeaderSet::None));
+        let mut quota = GovernorConfigBuilder::default();
+        quota.per_nanosecond(1_000_000).burst_size(1_000_000_000);
         // As routers are served: an app without its state makes its routes anew for every request.
         let with_state = |app: Router| -> Router { app.with_state(()) };
         Ok(match self {
             Self::Nothing => to.of(with_state(app)),
             Self::Tidegate => to.of(limit()?.around(app)),
             Self::TidegateFewHeaders => to.of(few()?.around(app)),
-            Self::Governor => to.of(governor()?.layer(with_state(app))),
+            Self::Governor => to.of(theirs(quota.use_headers().finish())?.layer(with_state(app))),
+            Self::TidegateNoHeaders => to.of(none()?.around(app)),
+            Self::GovernorNoHeaders => to.of(theirs(quota.finish())?.layer(with_state(app))),
             Self::HeadersAlone => {
                 to.of(MapResponse::new(with_state(app), |it| with_fixed(it, &FIXED)))
             }
@@ -138,9 +149,17 @@ impl Around {
             }
             Self::TidegateInside => to.of(with_state(app.layer(limit()?))),
             Self::TidegateFewHeadersInside => to.of(with_state(app.layer(few()?))),
-            Self::GovernorInside => to.of(with_state(app.layer(governor()?))),
+            Self::GovernorInside => {
+                to.of(with_state(app.layer(theirs(quota.use_headers().finish())?)))
+            }
         })
     }
+}
+
+fn theirs<K: KeyExtractor, M: RateLimitingMiddleware<QuantaInstant>>(
+    config: Option<GovernorConfig<K, M>>,
+) -> Result<GovernorLayer<K, M, axum::body::Body>, &'static str> {
+    config.map(|config| GovernorLayer::new(Arc::new(config))).ok_or("a quota that is none")
 }
 
 /// What [`Around::Tidegate`] sends at first; of [`HeaderSet::XRateLimit`] the first three.

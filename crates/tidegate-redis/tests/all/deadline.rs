@@ -6,12 +6,12 @@ use crate::support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::nodes::{
+use crate::support::nodes::{
     STRICT, ask, ask_one, bucket, does, in_group, key, now, on_failure, open, places, remaining,
     take, wait_until, window,
 };
-use support::proxy::Proxy;
-use support::{Cluster, Kind, PATIENCE, Server, block_on};
+use crate::support::proxy::Proxy;
+use crate::support::{Cluster, Kind, PATIENCE, Server, block_on};
 use tidegate_core::OnStoreFailure::{Allow, Deny, Local};
 use tidegate_core::{Consistency, Operation, Span, Terms, Timestamp};
 use tidegate_redis::{Deadline, RedisConfig, Settled, Shared, SharedConfig};
@@ -107,11 +107,9 @@ async fn slowest_leased_take(deadline: Duration) -> Duration {
 /// faster than one and a half; so it is enough that one of several attempts is, on a machine that is busy.
 #[test]
 fn a_leased_decision_takes_one_deadline_while_its_store_is_paused() {
-    undisturbed(|| {
-        let deadline = Duration::from_millis(200);
-        let attempts: Vec<_> = (0..5).map(|_| block_on(slowest_leased_take(deadline))).collect();
-        assert!(attempts.iter().any(|slowest| *slowest < deadline * 3 / 2), "{attempts:?}");
-    });
+    let deadline = Duration::from_millis(200);
+    let attempts: Vec<_> = (0..5).map(|_| block_on(slowest_leased_take(deadline))).collect();
+    assert!(attempts.iter().any(|slowest| *slowest < deadline * 3 / 2), "{attempts:?}");
 }
 
 #[test]
@@ -297,30 +295,26 @@ fn a_place_that_is_given_too_late_comes_back() {
 
 #[test]
 fn what_a_caller_who_has_gone_was_charged_stays_charged() {
-    undisturbed(|| {
-        let server = Server::start(Kind::Redis);
-        let proxy = Proxy::start(&server);
-        let node = Arc::new(behind(&proxy, Duration::from_secs(20)));
-        let other = open(SharedConfig::new([server.config()]));
-        let limit = window(3);
-        block_on(async {
-            proxy.delay(Duration::from_secs(2));
-            let leaving = {
-                let (node, limit) = (Arc::clone(&node), limit.clone());
-                tokio::spawn(async move { ask_one(&node, take(&limit, key(0)), STRICT).await })
-            };
-            wait_until("the server has charged", async || {
-                remaining(&other, &limit, key(0), STRICT).await == 2
-            })
+    let server = Server::start(Kind::Redis);
+    let proxy = Proxy::start(&server);
+    let node = Arc::new(behind(&proxy, Duration::from_secs(20)));
+    let other = open(SharedConfig::new([server.config()]));
+    let limit = window(3);
+    block_on(async {
+        proxy.delay(Duration::from_secs(2));
+        let leaving = {
+            let (node, limit) = (Arc::clone(&node), limit.clone());
+            tokio::spawn(async move { ask_one(&node, take(&limit, key(0)), STRICT).await })
+        };
+        wait_until("the server has charged", async || {
+            remaining(&other, &limit, key(0), STRICT).await == 2
+        })
+        .await;
+        leaving.abort();
+        proxy.delay(Duration::ZERO);
+        wait_until("nothing is under way", async || node.stats().groups[0].store.in_flight == 0)
             .await;
-            leaving.abort();
-            proxy.delay(Duration::ZERO);
-            wait_until("nothing is under way", async || {
-                node.stats().groups[0].store.in_flight == 0
-            })
-            .await;
-            assert_eq!(remaining(&other, &limit, key(0), STRICT).await, 2);
-        });
+        assert_eq!(remaining(&other, &limit, key(0), STRICT).await, 2);
     });
 }
 
@@ -445,56 +439,49 @@ fn what_has_to_be_done_is_done_after_the_deadline_has_passed() {
 
 #[test]
 fn a_node_that_never_reached_its_store_has_the_share_of_as_many_nodes_as_it_was_told() {
-    undisturbed(|| {
-        for (nodes, share) in [(1, 12), (4, 3), (100, 1)] {
-            let gone = RedisConfig::new("redis+unix:///no/such/socket").unwrap();
-            let node = open(SharedConfig::new([gone]).store_required(false).nodes(nodes));
-            let limit = window(12);
-            let admitted = block_on(async {
-                let mut admitted = 0;
-                for _ in 0..20 {
-                    let answer =
-                        ask_one(&node, take(&limit, key(0)), on_failure(Local)).await.unwrap();
-                    admitted += u32::from(answer.decision.is_allowed());
-                }
-                admitted
-            });
-            assert_eq!(admitted, share, "{nodes} nodes");
-        }
-    });
+    for (nodes, share) in [(1, 12), (4, 3), (100, 1)] {
+        let gone = RedisConfig::new("redis+unix:///no/such/socket").unwrap();
+        let node = open(SharedConfig::new([gone]).store_required(false).nodes(nodes));
+        let limit = window(12);
+        let admitted = block_on(async {
+            let mut admitted = 0;
+            for _ in 0..20 {
+                let answer = ask_one(&node, take(&limit, key(0)), on_failure(Local)).await.unwrap();
+                admitted += u32::from(answer.decision.is_allowed());
+            }
+            admitted
+        });
+        assert_eq!(admitted, share, "{nodes} nodes");
+    }
 }
 
 #[test]
 fn a_node_that_reached_its_store_goes_by_the_nodes_that_there_are() {
-    undisturbed(|| {
-        let server = Server::start(Kind::Redis);
-        let node = open(SharedConfig::new([server.config()]).nodes(7));
-        assert_eq!(node.stats().groups[0].nodes, 1);
-    });
+    let server = Server::start(Kind::Redis);
+    let node = open(SharedConfig::new([server.config()]).nodes(7));
+    assert_eq!(node.stats().groups[0].nodes, 1);
 }
 
 /// Nodes whose clocks show anything understand when another took something.
 #[test]
 fn a_time_that_one_node_tells_is_understood_by_another() {
-    undisturbed(|| {
-        let server = Server::start(Kind::Redis);
-        let nodes = [(); 2].map(|()| open(SharedConfig::new([server.config()])));
-        let limit = bucket(5);
-        // One of the two is three days behind the other.
-        let clocks = [now(), Timestamp::from_micros(now().as_micros() - 3 * 86_400_000_000)];
-        block_on(async {
-            let mut decided = Vec::new();
-            for (node, now) in nodes.iter().zip(clocks) {
-                let charges = [take(&limit, key(0))];
-                let (request, mut settled) = (Request { now, charges: &charges }, Vec::new());
-                node.decide(&request, &[STRICT], &mut settled).await.unwrap();
-                decided.push((settled[0].at, node.told_time(now)));
-            }
-            for (number, (at, told)) in decided.into_iter().enumerate() {
-                assert!(told <= at && at.since(told) < Span::SECOND, "what node {number} tells");
-                let placed = nodes[1 - number].place_time(key(0), STRICT, told);
-                assert_eq!(placed, told, "and what the other makes of it");
-            }
-        });
+    let server = Server::start(Kind::Redis);
+    let nodes = [(); 2].map(|()| open(SharedConfig::new([server.config()])));
+    let limit = bucket(5);
+    // One of the two is three days behind the other.
+    let clocks = [now(), Timestamp::from_micros(now().as_micros() - 3 * 86_400_000_000)];
+    block_on(async {
+        let mut decided = Vec::new();
+        for (node, now) in nodes.iter().zip(clocks) {
+            let charges = [take(&limit, key(0))];
+            let (request, mut settled) = (Request { now, charges: &charges }, Vec::new());
+            node.decide(&request, &[STRICT], &mut settled).await.unwrap();
+            decided.push((settled[0].at, node.told_time(now)));
+        }
+        for (number, (at, told)) in decided.into_iter().enumerate() {
+            assert!(told <= at && at.since(told) < Span::SECOND, "what node {number} tells");
+            let placed = nodes[1 - number].place_time(key(0), STRICT, told);
+            assert_eq!(placed, told, "and what the other makes of it");
+        }
     });
 }

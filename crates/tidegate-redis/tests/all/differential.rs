@@ -5,15 +5,14 @@
 //! at least.
 
 use crate::histories;
-use crate::support;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use histories::{Ask, Call, Cost, History, Step, Subject, TIME_MAX};
+use crate::histories::{Ask, Call, Cost, History, Step, Subject, TIME_MAX};
+use crate::support::{Kind, Server, block_on};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use support::{Kind, Server, block_on};
 use tidegate_core::{
     Concurrency, Key, LeaseId, Limit, Operation, Rate, SlidingLog, SlidingSlots, Span, Timestamp,
     TokenBucket,

@@ -1,19 +1,20 @@
 //! Servers that take over from each other under load: decisions go on by themselves, and nothing is
 //! charged twice.
 
-use crate::support;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use support::{Certificates, Cluster, Kind, PATIENCE, Sentinels, Server, block_on, runtime, until};
+use crate::support::{
+    Certificates, Cluster, Kind, PATIENCE, Sentinels, Server, block_on, runtime, until,
+};
 use tidegate_core::{Decision, Key, Limit, Operation, Rate, Span, Timestamp, TokenBucket};
 use tidegate_redis::{RedisConfig, RedisStore};
 use tidegate_store::{Answers, Charge, Request, Store, StoreError};
 use tidegate_testing::undisturbed;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 const KINDS: [Kind; 2] = [Kind::Redis, Kind::Valkey];
 
@@ -228,105 +229,48 @@ async fn keep_taking(
 
 #[test]
 fn a_slot_that_moves_under_load_loses_nothing_and_charges_nothing_twice() {
-    undisturbed(|| {
-        for kind in KINDS {
-            let cluster = Cluster::start(kind);
-            let store = Arc::new(store(&cluster.url()));
-            let tag = (0..1 << 13).find(|&tag| slot(tag) < 5_000).unwrap();
-            let end = Arc::new(AtomicBool::new(false));
-            let callers: Vec<_> = (0..12)
-                .map(|caller: u128| {
-                    let (store, end) = (Arc::clone(&store), Arc::clone(&end));
-                    let keys = move |round: u128| match caller % 6 {
-                        0 => vec![key(tag, 1)],
-                        1 => vec![key(tag, 1), key(tag, 2)],
-                        2 => vec![key(tag, 3), key(tag, 4), key(tag, 5)],
-                        3 => vec![key(tag, 1), key(tag + 1, 6)],
-                        // Keys that nobody has seen before, on neither side.
-                        4 => {
-                            [7, 8].map(|limit| key(tag, round << 20 | caller << 8 | limit)).to_vec()
-                        }
-                        _ => {
-                            let number = round << 20 | caller << 8 | 9;
-                            vec![key(tag, number), key(tag + 1, number), key(tag, number + 1)]
-                        }
-                    };
-                    runtime().spawn(async move { keep_taking(&store, &end, keys).await })
-                })
-                .collect();
-            let more = |calls: u64| {
-                let before = store.stats().calls;
-                until("calls go on", || (store.stats().calls > before + calls).then_some(()));
-            };
-            for (from, to) in [(0, 1), (1, 2), (2, 0), (0, 1)] {
-                more(100);
-                cluster.begin_move(slot(tag), from, to);
-                for _ in 0..20 {
-                    cluster.move_some_keys(slot(tag), from, to, 1);
-                    more(20);
-                }
-                cluster.move_keys(slot(tag), from, to);
-                more(100);
-                cluster.move_keys(slot(tag), from, to);
-                cluster.end_move(slot(tag), to);
-            }
-            more(100);
-            end.store(true, Ordering::Relaxed);
-            let mut counts = HashMap::<Key, u64>::new();
-            for caller in callers {
-                let ended = block_on(async { tokio::time::timeout(PATIENCE, caller).await });
-                let (taken, failed) = ended.unwrap().unwrap();
-                assert!(failed.is_empty(), "{} failed: {:?}", failed.len(), failed.first());
-                taken.into_iter().flatten().for_each(|key| *counts.entry(key).or_default() += 1);
-            }
-            assert!(store.stats().redirects > 8, "{:?}", store.stats());
-            assert_eq!(store.stats().give_backs_failed, 0);
-            assert!(counts.len() > 6);
-            for (key, taken) in counts {
-                assert_eq!(spent(&store, key), taken);
-            }
-        }
-    });
-}
-
-/// Valkey moves slots whole, by itself: there is a moment in which the old server waits, and then the new
-/// one has them.
-#[test]
-fn slots_that_valkey_moves_by_itself_lose_nothing() {
-    undisturbed(|| {
-        let cluster = Cluster::start(Kind::Valkey);
+    for kind in KINDS {
+        let cluster = Cluster::start(kind);
         let store = Arc::new(store(&cluster.url()));
-        // All keys of the first server, which are there already.
-        let tags: Vec<u128> = (0..1 << 13).filter(|&tag| slot(tag) < 5_461).take(200).collect();
+        let tag = (0..1 << 13).find(|&tag| slot(tag) < 5_000).unwrap();
         let end = Arc::new(AtomicBool::new(false));
-        let callers: Vec<_> = (0..8)
+        let callers: Vec<_> = (0..12)
             .map(|caller: u128| {
-                let (store, end, tags) = (Arc::clone(&store), Arc::clone(&end), tags.clone());
-                let keys = move |round: u128| {
-                    let tag = tags[(round * 7 + caller) as usize % tags.len()];
-                    vec![key(tag, 1), key(tag, 2)]
+                let (store, end) = (Arc::clone(&store), Arc::clone(&end));
+                let keys = move |round: u128| match caller % 6 {
+                    0 => vec![key(tag, 1)],
+                    1 => vec![key(tag, 1), key(tag, 2)],
+                    2 => vec![key(tag, 3), key(tag, 4), key(tag, 5)],
+                    3 => vec![key(tag, 1), key(tag + 1, 6)],
+                    // Keys that nobody has seen before, on neither side.
+                    4 => [7, 8].map(|limit| key(tag, round << 20 | caller << 8 | limit)).to_vec(),
+                    _ => {
+                        let number = round << 20 | caller << 8 | 9;
+                        vec![key(tag, number), key(tag + 1, number), key(tag, number + 1)]
+                    }
                 };
-                runtime().spawn(async move { keep_taking(&store, &end, keys).await })
+                AbortOnDropHandle::new(
+                    runtime().spawn(async move { keep_taking(&store, &end, keys).await }),
+                )
             })
             .collect();
-        let mut source = cluster.servers[0].client();
-        let mut target = cluster.servers[1].client();
-        let mut migrate = redis::cmd("CLUSTER");
-        migrate
-            .arg("MIGRATESLOTS")
-            .arg("SLOTSRANGE")
-            .arg(0)
-            .arg(5_460)
-            .arg("NODE")
-            .arg(cluster.id(1));
-        migrate.exec(&mut source).unwrap();
-        until("all slots have moved", || {
-            let nodes: String = redis::cmd("CLUSTER").arg("NODES").query(&mut target).unwrap();
-            let own = nodes.lines().find(|line| line.contains("myself")).unwrap();
-            own.contains(" 0-").then_some(())
-        });
-        let before = store.stats().calls;
-        until("calls go on", || (store.stats().calls > before + 500).then_some(()));
+        let more = |calls: u64| {
+            let before = store.stats().calls;
+            until("calls go on", || (store.stats().calls > before + calls).then_some(()));
+        };
+        for (from, to) in [(0, 1), (1, 2), (2, 0), (0, 1)] {
+            more(100);
+            cluster.begin_move(slot(tag), from, to);
+            for _ in 0..20 {
+                cluster.move_some_keys(slot(tag), from, to, 1);
+                more(20);
+            }
+            cluster.move_keys(slot(tag), from, to);
+            more(100);
+            cluster.move_keys(slot(tag), from, to);
+            cluster.end_move(slot(tag), to);
+        }
+        more(100);
         end.store(true, Ordering::Relaxed);
         let mut counts = HashMap::<Key, u64>::new();
         for caller in callers {
@@ -335,47 +279,92 @@ fn slots_that_valkey_moves_by_itself_lose_nothing() {
             assert!(failed.is_empty(), "{} failed: {:?}", failed.len(), failed.first());
             taken.into_iter().flatten().for_each(|key| *counts.entry(key).or_default() += 1);
         }
-        assert!(store.stats().redirects > 0);
-        assert!(counts.len() > 100);
+        assert!(store.stats().redirects > 8, "{:?}", store.stats());
+        assert_eq!(store.stats().give_backs_failed, 0);
+        assert!(counts.len() > 6);
         for (key, taken) in counts {
             assert_eq!(spent(&store, key), taken);
         }
+    }
+}
+
+/// Valkey moves slots whole, by itself: there is a moment in which the old server waits, and then the new
+/// one has them.
+#[test]
+fn slots_that_valkey_moves_by_itself_lose_nothing() {
+    let cluster = Cluster::start(Kind::Valkey);
+    let store = Arc::new(store(&cluster.url()));
+    // All keys of the first server, which are there already.
+    let tags: Vec<u128> = (0..1 << 13).filter(|&tag| slot(tag) < 5_461).take(200).collect();
+    let end = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = (0..8)
+        .map(|caller: u128| {
+            let (store, end, tags) = (Arc::clone(&store), Arc::clone(&end), tags.clone());
+            let keys = move |round: u128| {
+                let tag = tags[(round * 7 + caller) as usize % tags.len()];
+                vec![key(tag, 1), key(tag, 2)]
+            };
+            AbortOnDropHandle::new(
+                runtime().spawn(async move { keep_taking(&store, &end, keys).await }),
+            )
+        })
+        .collect();
+    let mut source = cluster.servers[0].client();
+    let mut target = cluster.servers[1].client();
+    let mut migrate = redis::cmd("CLUSTER");
+    migrate.arg("MIGRATESLOTS").arg("SLOTSRANGE").arg(0).arg(5_460).arg("NODE").arg(cluster.id(1));
+    migrate.exec(&mut source).unwrap();
+    until("all slots have moved", || {
+        let nodes: String = redis::cmd("CLUSTER").arg("NODES").query(&mut target).unwrap();
+        let own = nodes.lines().find(|line| line.contains("myself")).unwrap();
+        own.contains(" 0-").then_some(())
     });
+    let before = store.stats().calls;
+    until("calls go on", || (store.stats().calls > before + 500).then_some(()));
+    end.store(true, Ordering::Relaxed);
+    let mut counts = HashMap::<Key, u64>::new();
+    for caller in callers {
+        let ended = block_on(async { tokio::time::timeout(PATIENCE, caller).await });
+        let (taken, failed) = ended.unwrap().unwrap();
+        assert!(failed.is_empty(), "{} failed: {:?}", failed.len(), failed.first());
+        taken.into_iter().flatten().for_each(|key| *counts.entry(key).or_default() += 1);
+    }
+    assert!(store.stats().redirects > 0);
+    assert!(counts.len() > 100);
+    for (key, taken) in counts {
+        assert_eq!(spent(&store, key), taken);
+    }
 }
 
 #[test]
 fn a_cluster_that_lost_its_scripts_is_given_them_again() {
-    undisturbed(|| {
-        for kind in KINDS {
-            let cluster = Cluster::start(kind);
-            let store = store(&cluster.url());
-            for round in 1..=3 {
-                for server in &cluster.servers {
-                    redis::cmd("SCRIPT").arg("FLUSH").exec(&mut server.client()).unwrap();
-                }
-                for tag in 0..50 {
-                    assert!(take(&store, key(tag, 1)).is_ok());
-                    assert_eq!(spent(&store, key(tag, 1)), round);
-                }
+    for kind in KINDS {
+        let cluster = Cluster::start(kind);
+        let store = store(&cluster.url());
+        for round in 1..=3 {
+            for server in &cluster.servers {
+                redis::cmd("SCRIPT").arg("FLUSH").exec(&mut server.client()).unwrap();
             }
-            assert!(store.stats().script_loads >= 6);
+            for tag in 0..50 {
+                assert!(take(&store, key(tag, 1)).is_ok());
+                assert_eq!(spent(&store, key(tag, 1)), round);
+            }
         }
-    });
+        assert!(store.stats().script_loads >= 6);
+    }
 }
 
 #[test]
 fn a_cluster_speaks_tls_and_wants_a_password() {
-    undisturbed(|| {
-        let certificates = Certificates::new();
-        let cluster = Cluster::start_tls(&certificates, &["--requirepass", "secret"]);
-        let plain = cluster.url().replace("redis-cluster://", "rediss-cluster://:secret@");
-        let store = store(&format!("{plain}?ca={}", certificates.ca().display()));
-        for tag in 1..50 {
-            assert!(take(&store, key(tag, 1)).is_ok());
-        }
-        // A slot that has moved: the way there is with TLS as well.
-        cluster.begin_move(slot(0), usize::from(slot(0)) * 3 / 16_384, 1);
-        cluster.end_move(slot(0), 1);
-        assert!(take(&store, key(0, 2)).is_ok());
-    });
+    let certificates = Certificates::new();
+    let cluster = Cluster::start_tls(&certificates, &["--requirepass", "secret"]);
+    let plain = cluster.url().replace("redis-cluster://", "rediss-cluster://:secret@");
+    let store = store(&format!("{plain}?ca={}", certificates.ca().display()));
+    for tag in 1..50 {
+        assert!(take(&store, key(tag, 1)).is_ok());
+    }
+    // A slot that has moved: the way there is with TLS as well.
+    cluster.begin_move(slot(0), usize::from(slot(0)) * 3 / 16_384, 1);
+    cluster.end_move(slot(0), 1);
+    assert!(take(&store, key(0, 2)).is_ok());
 }

@@ -1,11 +1,9 @@
 //! A server that is gone, paused, read-only or full: an error that says whether anything was charged,
 //! within the deadline, and answers again as soon as the server is well.
 
-use crate::support;
-
 use std::time::Duration;
 
-use support::{Kind, PATIENCE, Server, block_on, connect};
+use crate::support::{Kind, PATIENCE, Server, block_on, connect};
 use tidegate_core::{Decision, Key, Limit, Operation, Rate, Span, Timestamp, TokenBucket};
 use tidegate_redis::RedisStore;
 use tidegate_store::{Answers, Charge, Request, Store, StoreError};

@@ -1,10 +1,8 @@
 //! Limits whose states are one string, as those of one rule and one subject are: asked together, in part,
 //! alone, and forgotten.
 
-use crate::support;
-
+use crate::support::{Kind, Server, block_on, connect};
 use redis::Commands;
-use support::{Kind, Server, block_on, connect};
 use tidegate_core::{
     Concurrency, Decision, Key, Limit, Operation, Rate, SlidingLog, Span, Timestamp, TokenBucket,
 };

@@ -1,11 +1,9 @@
 //! Keys that hold what somebody else wrote: reset or refused, counted, and nothing else disturbed.
 
-use crate::support;
-
+use crate::support::{Kind, Server, block_on, connect};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use redis::Commands;
-use support::{Kind, Server, block_on, connect};
 use tidegate_core::fixed_window::Windows;
 use tidegate_core::{
     Concurrency, Decision, FixedWindow, Key, Limit, Operation, Rate, SlidingLog, SlidingSlots,

@@ -1,8 +1,6 @@
 //! The servers that the other tests start: each kind comes up, answers, and ends with its value.
 
-use crate::support;
-
-use support::{Certificates, Cluster, Kind, Sentinels, Server, TlsFront};
+use crate::support::{Certificates, Cluster, Kind, Sentinels, Server, TlsFront};
 
 const KINDS: [Kind; 2] = [Kind::Redis, Kind::Valkey];
 

@@ -3,20 +3,17 @@
 //!
 //! `TIDEGATE_DIFFERENTIAL_OPERATIONS` sets how many operations each test runs at least.
 
-#[allow(dead_code, reason = "the other differential test uses the rest")]
 use crate::histories;
-use crate::leasing;
-use crate::support;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use histories::{Ask as Strict, Cost, Subject, TIME_MAX};
-use leasing::model::Leased;
+use crate::histories::{Ask as Strict, Cost, Subject, TIME_MAX};
+use crate::leasing::model::Leased;
+use crate::support::{Kind, Server, block_on};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use support::{Kind, Server, block_on};
 use tidegate_core::{Decision, Key, Limit, Operation, Timestamp, Verdict};
 use tidegate_redis::RedisStore;
 use tidegate_redis::lease::book::Call;

@@ -5,25 +5,23 @@
 //! that were out. So everybody pauses before something is lost, what is out is counted, and exactly that
 //! may come on top.
 
-use crate::support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use support::nodes::{ask_one, key, open, take, wait_until};
-use support::{Cluster, Kind, Sentinels, Server, block_on, runtime, until};
+use crate::support::nodes::{ask_one, key, open, take, wait_until};
+use crate::support::{Cluster, Kind, Sentinels, Server, block_on, runtime, until};
 use tidegate_core::fixed_window::Windows;
 use tidegate_core::{Consistency, FixedWindow, Key, Limit, OnStoreFailure, Rate, Span, Terms};
 use tidegate_redis::{RedisConfig, Shared, SharedConfig};
 use tidegate_store::Source;
-use tidegate_testing::undisturbed;
-use tokio::task::JoinHandle;
+use tidegate_testing::{always, undisturbed};
+use tokio_util::task::AbortOnDropHandle;
 
 const LEASED: Terms =
     Terms { consistency: Consistency::Leased, on_failure: OnStoreFailure::Deny, group: None };
 
-/// Of each key, in a window that is longer than the test, unless midnight comes.
+/// Of each key, in a window that is longer than any test.
 const LIMIT: u64 = 6_000;
 
 const CALLERS: usize = 4;
@@ -32,7 +30,7 @@ const CALLERS: usize = 4;
 struct Fleet {
     nodes: Vec<Arc<Shared>>,
     gate: Arc<Gate>,
-    callers: Vec<JoinHandle<()>>,
+    callers: Vec<AbortOnDropHandle<()>>,
     keys: Vec<Key>,
 }
 
@@ -67,7 +65,8 @@ impl Fleet {
         for node in &nodes {
             for caller in 0..CALLERS {
                 let key = keys[caller % keys.len()];
-                callers.push(runtime().spawn(call(Arc::clone(node), Arc::clone(&gate), key)));
+                let calling = call(Arc::clone(node), Arc::clone(&gate), key);
+                callers.push(AbortOnDropHandle::new(runtime().spawn(calling)));
             }
         }
         Self { nodes, gate, callers, keys: keys.to_vec() }
@@ -111,7 +110,7 @@ impl Fleet {
         self.gate.open.store(true, Ordering::SeqCst);
     }
 
-    /// Goes on until all keys are over for the day on every node, and gives all that was admitted.
+    /// Goes on until all keys are over on every node, and gives all that was admitted.
     fn exhaust(self) -> u64 {
         let callers = self.callers.len() as u64;
         let refused = || self.gate.refused.load(Ordering::SeqCst);
@@ -192,7 +191,7 @@ fn leases_go_on_after_a_script_flush_to_the_last_unit() {
         let failed = gate.failed.load(Ordering::SeqCst);
         let expired: u64 = nodes.iter().map(|node| node.stats().groups[0].leases.expired).sum();
         println!("{admitted} of {limit}, {failed} without an answer, {expired} leases expired");
-        assert!(admitted <= limit, "{admitted}");
+        always(admitted <= limit, format!("{admitted} of {limit}"));
         // What has no answer may have been charged, and what expires is, whether it was spent or not. Few leases do, on a
         // machine that is busy with something else.
         assert!(expired <= 4, "{expired}");
@@ -212,7 +211,7 @@ fn a_store_that_is_emptied_gives_no_more_than_it_lost_and_the_leases_that_were_o
         let limit = fleet.limit();
         let after = fleet.exhaust() - before;
         println!("{after} of {limit} after it, {out} were out");
-        assert!(after <= limit + out, "{after}, {out}");
+        always(after <= limit + out, format!("{after} of {limit}, {out} were out"));
         assert!(after >= limit * 9 / 10, "{after}");
     });
 }
@@ -228,14 +227,14 @@ fn a_store_that_is_killed_and_comes_back_empty_gives_no_more_than_it_lost_and_wh
         block_on(wait_until("the nodes notice", async || {
             fleet.nodes.iter().all(|node| !node.stats().groups[0].is_well)
         }));
-        assert!(fleet.admitted() - before <= out, "a store that is away grants nothing");
+        always(fleet.admitted() - before <= out, "a store that is away grants nothing");
         drop(server);
         let _again = Server::start_at(Kind::Redis, &socket, &[]);
         heals(&fleet);
         let limit = fleet.limit();
         let after = fleet.exhaust() - before;
         println!("{after} of {limit} after it, {out} were out");
-        assert!(after <= limit + out, "{after}, {out}");
+        always(after <= limit + out, format!("{after} of {limit}, {out} were out"));
     });
 }
 
@@ -248,7 +247,7 @@ fn a_store_that_is_paused_again_and_again_is_never_over() {
             fleet.wait_for_leased(300);
             server.signal("-STOP");
             // Long enough for every lease to expire, of which nobody can tell the store.
-            let expired = || -> u64 {
+            let at_hand = || -> u64 {
                 fleet.nodes.iter().map(|node| node.stats().groups[0].leases.at_hand).sum()
             };
             // A take that a lease paid for last may be counted after that.
@@ -256,19 +255,19 @@ fn a_store_that_is_paused_again_and_again_is_never_over() {
             block_on(wait_until("nothing is left at hand", async || {
                 let before = std::mem::replace(&mut spent, fleet.admitted());
                 tokio::time::sleep(Duration::from_millis(60)).await;
-                expired() == 0 && before == spent && fleet.admitted() == spent
+                at_hand() == 0 && before == spent && fleet.admitted() == spent
             }));
             block_on(wait_until("the nodes notice", async || {
                 fleet.nodes.iter().all(|node| !node.stats().groups[0].is_well)
             }));
-            assert_eq!(fleet.admitted(), spent, "nothing is spent after its time");
+            always(fleet.admitted() == spent, "nothing is spent after its time");
             server.signal("-CONT");
             heals(&fleet);
         }
         let limit = fleet.limit();
         let admitted = fleet.exhaust();
         println!("{admitted} of {limit}");
-        assert!(admitted <= limit, "{admitted}");
+        always(admitted <= limit, format!("{admitted} of {limit}"));
         assert!(admitted >= limit * 8 / 10, "what expires is charged, and no more: {admitted}");
     });
 }
@@ -301,7 +300,7 @@ fn a_failover_by_sentinels_gives_no_more_than_the_leases_that_were_out() {
             let limit = fleet.limit();
             let admitted = fleet.exhaust();
             println!("{kind:?}: {admitted} of {limit}, {out} were out");
-            assert!(admitted <= limit + out, "{admitted}, {out}");
+            always(admitted <= limit + out, format!("{admitted} of {limit}, {out} were out"));
         }
     });
 }
@@ -337,6 +336,6 @@ fn leases_on_a_cluster_are_exact_and_go_on_after_a_replica_took_over() {
         let limit = fleet.limit();
         let admitted = fleet.exhaust();
         println!("{admitted} of {limit}, {out} were out");
-        assert!(admitted <= limit + out, "{admitted}, {out}");
+        always(admitted <= limit + out, format!("{admitted} of {limit}, {out} were out"));
     });
 }

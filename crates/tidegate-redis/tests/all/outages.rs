@@ -1,19 +1,17 @@
 //! Outages under load: whatever the server does, every call comes back within its deadline, what waits
 //! stays bounded, and all is well again soon after the server is.
 
-use crate::support;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use support::{Kind, PATIENCE, Proxy, Server, block_on, connect, runtime, until};
+use crate::support::{Kind, PATIENCE, Proxy, Server, block_on, connect, runtime, until};
 use tidegate_core::{Decision, Key, Limit, Operation, Rate, Span, Timestamp, TokenBucket};
 use tidegate_redis::{BreakerState, RedisConfig, RedisStore, Stats};
 use tidegate_store::{Answers, Charge, Request, Store, StoreError};
 use tidegate_testing::undisturbed;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 const CALLERS: u64 = 32;
 
@@ -45,7 +43,7 @@ async fn take(store: &RedisStore, limit: &Limit, key: u64) -> Result<Decision, S
 struct Load {
     store: Arc<RedisStore>,
     tally: Arc<Tally>,
-    callers: Vec<JoinHandle<()>>,
+    callers: Vec<AbortOnDropHandle<()>>,
     deadline: Duration,
 }
 
@@ -69,7 +67,9 @@ impl Load {
         let tally = Arc::<Tally>::default();
         let callers = (0..CALLERS).map(|number| {
             let (store, tally) = (Arc::clone(&store), Arc::clone(&tally));
-            runtime().spawn(async move { tally.ask(&store, number / 2).await })
+            AbortOnDropHandle::new(
+                runtime().spawn(async move { tally.ask(&store, number / 2).await }),
+            )
         });
         let load = Self { callers: callers.collect(), store, tally, deadline };
         load.decides(100);

@@ -1,10 +1,8 @@
 //! What a person is told of a deployment is what it is.
 
-use crate::support;
-
 use std::time::Duration;
 
-use support::{Cluster, Deployment, Kind, Mode, PATIENCE, Sentinels, Server, block_on};
+use crate::support::{Cluster, Deployment, Kind, Mode, PATIENCE, Sentinels, Server, block_on};
 use tidegate_core::Timestamp;
 use tidegate_redis::probe::{self, ProbedServer, Role, ServerKind, Warning};
 use tidegate_redis::{ConnectError, Probe, RedisConfig};

@@ -1,15 +1,13 @@
 //! Several nodes that share limits on real servers, while all is well.
 
-use crate::support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::nodes::{
+use crate::support::nodes::{
     STRICT, ask, ask_one, bucket, does, in_group, key, node, now, open, places, remaining, take,
     wait_until, window,
 };
-use support::{Cluster, Kind, PATIENCE, Server, block_on};
+use crate::support::{Cluster, Kind, PATIENCE, Server, block_on};
 use tidegate_core::{Consistency, Key, Limit, Operation, Span, Terms};
 use tidegate_redis::{OpenError, RedisConfig, Shared, SharedConfig};
 use tidegate_store::{Charge, Source, StoreError};

@@ -1,9 +1,7 @@
 //! The suite of all stores, over shared limits in two groups of servers.
 
-use crate::support;
-
-use support::nodes::{STRICT, open};
-use support::{Kind, Server, block_on};
+use crate::support::nodes::{STRICT, open};
+use crate::support::{Kind, Server, block_on};
 use tidegate_core::Key;
 use tidegate_redis::{Shared, SharedConfig, TimeSource};
 use tidegate_store::{Answers, Request, Store, StoreError};

@@ -7,20 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redis::Commands;
-use support::nodes::{
+use crate::support::nodes::{
     STRICT, ask, ask_one, bucket, does, in_group, key, node, on_failure, open, remaining, signal,
     take, wait_until, window,
 };
-use support::proxy::Proxy;
-use support::{Kind, Server, block_on};
+use crate::support::proxy::Proxy;
+use crate::support::{Kind, Server, block_on};
+use redis::Commands;
 use tidegate_core::OnStoreFailure::{Allow, Deny, Local};
 use tidegate_core::{Key, OnStoreFailure, Operation};
 use tidegate_redis::{ForeignState, Settled, Shared, SharedConfig};
 use tidegate_store::{Source, StoreError};
 use tidegate_testing::undisturbed;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 const DEADLINE: Duration = Duration::from_millis(50);
 
@@ -48,7 +48,7 @@ type Answered = (Duration, Result<Settled, StoreError>);
 /// Callers under one policy, who ask until they are told to stop.
 struct Load {
     stop: Arc<AtomicBool>,
-    callers: Vec<JoinHandle<Vec<Answered>>>,
+    callers: Vec<AbortOnDropHandle<Vec<Answered>>>,
 }
 
 impl Load {
@@ -70,7 +70,8 @@ impl Load {
             }
         };
         let runtime = support::runtime();
-        let callers = (0..6).map(|caller| runtime.spawn(call(caller))).collect();
+        let callers =
+            (0..6).map(|caller| AbortOnDropHandle::new(runtime.spawn(call(caller)))).collect();
         Self { stop, callers }
     }
 
@@ -236,58 +237,58 @@ fn a_store_that_is_far_too_slow_under_load_fails_no_decision() {
 
 #[test]
 fn never_over_while_a_group_is_paused_again_and_again() {
-    undisturbed(|| {
-        const LIMIT: u64 = 400;
-        let servers = [Server::start(Kind::Redis), Server::start(Kind::Redis)];
-        let config = || {
-            let configs = servers.iter().map(Server::config);
-            SharedConfig::new(configs).deadline(Duration::from_millis(20))
-        };
-        let nodes: Vec<_> = (0..2).map(|_| Arc::new(open(config()))).collect();
-        let terms = [in_group(STRICT, 0), in_group(STRICT, 1)];
-        let stop = Arc::new(AtomicBool::new(false));
-        let callers: Vec<_> = (0..12)
-            .map(|caller: usize| {
-                let (node, stop) = (Arc::clone(&nodes[caller % 2]), Arc::clone(&stop));
-                support::runtime().spawn(async move {
-                    let (limit, mut admitted) = (window(LIMIT), 0);
-                    let charges = [take(&limit, key(0)), take(&limit, key(1))];
-                    while !stop.load(Ordering::Relaxed) {
-                        let settled = ask(&node, &charges, &terms).await.unwrap_or_default();
-                        let all = settled.iter().all(|one| one.decision.is_allowed());
-                        admitted += u64::from(!settled.is_empty() && all);
-                        tokio::time::sleep(Duration::from_millis(3)).await;
-                    }
-                    admitted
-                })
+    const LIMIT: u64 = 400;
+    let servers = [Server::start(Kind::Redis), Server::start(Kind::Redis)];
+    let config = || {
+        let configs = servers.iter().map(Server::config);
+        SharedConfig::new(configs).deadline(Duration::from_millis(20))
+    };
+    let nodes: Vec<_> = (0..2).map(|_| Arc::new(open(config()))).collect();
+    let terms = [in_group(STRICT, 0), in_group(STRICT, 1)];
+    let stop = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = (0..12)
+        .map(|caller: usize| {
+            let (node, stop) = (Arc::clone(&nodes[caller % 2]), Arc::clone(&stop));
+            support::runtime().spawn(async move {
+                let (limit, mut admitted) = (window(LIMIT), 0);
+                let charges = [take(&limit, key(0)), take(&limit, key(1))];
+                while !stop.load(Ordering::Relaxed) {
+                    let settled = ask(&node, &charges, &terms).await.unwrap_or_default();
+                    let all = settled.iter().all(|one| one.decision.is_allowed());
+                    admitted += u64::from(!settled.is_empty() && all);
+                    tokio::time::sleep(Duration::from_millis(3)).await;
+                }
+                admitted
             })
-            .collect();
-        block_on(async {
-            for round in 0..6 {
-                let server = &servers[round % 2];
-                signal(server, "-STOP");
-                tokio::time::sleep(Duration::from_millis(60)).await;
-                signal(server, "-CONT");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            stop.store(true, Ordering::Relaxed);
-            let mut admitted = 0;
-            for caller in callers {
-                admitted += caller.await.unwrap();
-            }
-            assert!(admitted > 0 && admitted <= LIMIT, "{admitted} of {LIMIT}");
-            // What the stores have counted is all that was admitted, and what could not be given back.
-            let limit = window(LIMIT);
-            for (number, terms) in terms.into_iter().enumerate() {
-                wait_until("the group is well", async || {
-                    let look = does(&limit, key(number as u128), Operation::Peek { cost: 0 });
-                    ask_one(&nodes[0], look, terms).await.is_ok()
-                })
-                .await;
-                let left = remaining(&nodes[0], &limit, key(number as u128), terms).await;
-                assert!(LIMIT - left >= admitted, "{admitted} admitted, {left} left");
-            }
-        });
+        })
+        .collect();
+    block_on(async {
+        for round in 0..6 {
+            let server = &servers[round % 2];
+            signal(server, "-STOP");
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            signal(server, "-CONT");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        stop.store(true, Ordering::Relaxed);
+        let mut admitted = 0;
+        for caller in callers {
+            admitted += caller.await.unwrap();
+        }
+        assert!(admitted > 0 && admitted <= LIMIT, "{admitted} of {LIMIT}");
+        // What the stores have counted is all that was admitted, and what could not be given back.
+        let limit = window(LIMIT);
+        for (number, terms) in terms.into_iter().enumerate() {
+            let mut left = u64::MAX;
+            wait_until("the group is well", async || {
+                let look = does(&limit, key(number as u128), Operation::Peek { cost: 0 });
+                let answer = ask_one(&nodes[0], look, terms).await;
+                left = answer.map_or(u64::MAX, |settled| settled.decision.remaining);
+                answer.is_ok()
+            })
+            .await;
+            assert!(LIMIT - left >= admitted, "{admitted} admitted, {left} left");
+        }
     });
 }
 
@@ -325,102 +326,96 @@ fn a_denial_is_told_from_a_store_that_cannot_answer() {
 
 #[test]
 fn a_group_that_dies_takes_no_other_with_it() {
-    undisturbed(|| {
-        let (first, second) = (Server::start(Kind::Redis), Server::start(Kind::Redis));
-        let node = open(SharedConfig::new([first.config(), second.config()]));
-        let (limit, wide) = (window(4), window(100));
-        let there = [in_group(on_failure(Local), 0), in_group(STRICT, 1)];
-        drop(first);
-        block_on(async {
-            wait_until("it is noticed", async || !node.stats().groups[0].is_well).await;
-            for left in (90..100).rev() {
-                let answer = ask_one(&node, take(&wide, key(1)), there[1]).await.unwrap();
-                assert_eq!((answer.source, answer.decision.remaining), (Source::Store, left));
-            }
-            // Over both it is all or nothing, whoever decides.
-            let both = [take(&limit, key(0)), take(&wide, key(1))];
-            for number in 0..6 {
-                let answers = ask(&node, &both, &there).await.unwrap();
-                let sources = [answers[0].source, answers[1].source];
-                assert_eq!(sources, [Source::Fallback, Source::Store]);
-                assert_eq!(answers[0].decision.is_allowed(), number < 4);
-            }
-            assert_eq!(remaining(&node, &wide, key(1), there[1]).await, 86);
-            // And where it is the store that refuses, the share gets back what it gave.
-            let (narrow, share) = (window(1), window(2));
-            let both = [take(&share, key(2)), take(&narrow, key(3))];
-            for admitted in [true, false, false] {
-                let answers = ask(&node, &both, &there).await.unwrap();
-                assert_eq!(answers.iter().all(|one| one.decision.is_allowed()), admitted);
-                assert!(answers[0].decision.is_allowed());
-            }
-            let taken = ask_one(&node, take(&share, key(2)), there[0]).await.unwrap();
-            assert_eq!((taken.decision.is_allowed(), taken.decision.remaining), (true, 0));
-            // An error of one is an error of all, and nothing stays taken.
-            let terms = [in_group(STRICT, 0), in_group(STRICT, 1)];
-            ask(&node, &[take(&limit, key(4)), take(&wide, key(1))], &terms).await.unwrap_err();
-            wait_until("it is given back", async || {
-                remaining(&node, &wide, key(1), there[1]).await == 86
-            })
-            .await;
-        });
-        assert_eq!(node.stats().groups[1].fallbacks, 0);
-        assert!(node.stats().groups[1].is_well);
+    let (first, second) = (Server::start(Kind::Redis), Server::start(Kind::Redis));
+    let node = open(SharedConfig::new([first.config(), second.config()]));
+    let (limit, wide) = (window(4), window(100));
+    let there = [in_group(on_failure(Local), 0), in_group(STRICT, 1)];
+    drop(first);
+    block_on(async {
+        wait_until("it is noticed", async || !node.stats().groups[0].is_well).await;
+        for left in (90..100).rev() {
+            let answer = ask_one(&node, take(&wide, key(1)), there[1]).await.unwrap();
+            assert_eq!((answer.source, answer.decision.remaining), (Source::Store, left));
+        }
+        // Over both it is all or nothing, whoever decides.
+        let both = [take(&limit, key(0)), take(&wide, key(1))];
+        for number in 0..6 {
+            let answers = ask(&node, &both, &there).await.unwrap();
+            let sources = [answers[0].source, answers[1].source];
+            assert_eq!(sources, [Source::Fallback, Source::Store]);
+            assert_eq!(answers[0].decision.is_allowed(), number < 4);
+        }
+        assert_eq!(remaining(&node, &wide, key(1), there[1]).await, 86);
+        // And where it is the store that refuses, the share gets back what it gave.
+        let (narrow, share) = (window(1), window(2));
+        let both = [take(&share, key(2)), take(&narrow, key(3))];
+        for admitted in [true, false, false] {
+            let answers = ask(&node, &both, &there).await.unwrap();
+            assert_eq!(answers.iter().all(|one| one.decision.is_allowed()), admitted);
+            assert!(answers[0].decision.is_allowed());
+        }
+        let taken = ask_one(&node, take(&share, key(2)), there[0]).await.unwrap();
+        assert_eq!((taken.decision.is_allowed(), taken.decision.remaining), (true, 0));
+        // An error of one is an error of all, and nothing stays taken.
+        let terms = [in_group(STRICT, 0), in_group(STRICT, 1)];
+        ask(&node, &[take(&limit, key(4)), take(&wide, key(1))], &terms).await.unwrap_err();
+        wait_until("it is given back", async || {
+            remaining(&node, &wide, key(1), there[1]).await == 86
+        })
+        .await;
     });
+    assert_eq!(node.stats().groups[1].fallbacks, 0);
+    assert!(node.stats().groups[1].is_well);
 }
 
 #[test]
 fn a_state_that_somebody_else_wrote_disturbs_nothing_else() {
-    undisturbed(|| {
-        let server = Server::start(Kind::Redis);
-        let mut client = server.client();
-        let (limit, foreign, ours) = (window(5), Key::from_hash(1), Key::from_hash(2));
-        // The tag of a key stands in braces; theirs is zero.
-        let name = |key: Key| [b"t{!!}", &(key.as_hash() as u32).to_be_bytes()[..]].concat();
-        let both = [take(&limit, foreign), take(&limit, ours)];
-        let settle = |policy, on| {
-            let config = server.config().foreign_state(policy);
-            let node = open(SharedConfig::new([config]));
-            let answers = block_on(ask(&node, &both, &[on_failure(on), STRICT]));
-            (answers, node)
-        };
-        let _: () = client.rpush(name(foreign), "somebody's").unwrap();
+    let server = Server::start(Kind::Redis);
+    let mut client = server.client();
+    let (limit, foreign, ours) = (window(5), Key::from_hash(1), Key::from_hash(2));
+    // The tag of a key stands in braces; theirs is zero.
+    let name = |key: Key| [b"t{!!}", &(key.as_hash() as u32).to_be_bytes()[..]].concat();
+    let both = [take(&limit, foreign), take(&limit, ours)];
+    let settle = |policy, on| {
+        let config = server.config().foreign_state(policy);
+        let node = open(SharedConfig::new([config]));
+        let answers = block_on(ask(&node, &both, &[on_failure(on), STRICT]));
+        (answers, node)
+    };
+    let _: () = client.rpush(name(foreign), "somebody's").unwrap();
 
-        let (answers, node) = settle(ForeignState::Refuse, Local);
-        let answers = answers.unwrap();
-        assert_eq!((answers[0].source, answers[0].decision.remaining), (Source::Fallback, 4));
-        assert_eq!((answers[1].source, answers[1].decision.remaining), (Source::Store, 4));
-        assert!(node.stats().groups[0].is_well && node.stats().groups[0].store.foreign_states > 0);
+    let (answers, node) = settle(ForeignState::Refuse, Local);
+    let answers = answers.unwrap();
+    assert_eq!((answers[0].source, answers[0].decision.remaining), (Source::Fallback, 4));
+    assert_eq!((answers[1].source, answers[1].decision.remaining), (Source::Store, 4));
+    assert!(node.stats().groups[0].is_well && node.stats().groups[0].store.foreign_states > 0);
 
-        let (answers, node) = settle(ForeignState::Refuse, Deny);
-        assert_eq!(answers, Err(StoreError::ForeignState));
-        block_on(wait_until("what was taken beside it is given back", async || {
-            remaining(&node, &limit, ours, STRICT).await == 4
-        }));
-        assert_eq!(client.key_type::<_, String>(name(foreign)).unwrap(), "list", "it is left");
+    let (answers, node) = settle(ForeignState::Refuse, Deny);
+    assert_eq!(answers, Err(StoreError::ForeignState));
+    block_on(wait_until("what was taken beside it is given back", async || {
+        remaining(&node, &limit, ours, STRICT).await == 4
+    }));
+    assert_eq!(client.key_type::<_, String>(name(foreign)).unwrap(), "list", "it is left");
 
-        let (answers, _) = settle(ForeignState::Reset, Deny);
-        let left: Vec<_> = answers.unwrap().iter().map(|one| one.decision.remaining).collect();
-        assert_eq!(left, [4, 3], "it starts anew");
-    });
+    let (answers, _) = settle(ForeignState::Reset, Deny);
+    let left: Vec<_> = answers.unwrap().iter().map(|one| one.decision.remaining).collect();
+    assert_eq!(left, [4, 3], "it starts anew");
 }
 
 #[test]
 fn a_store_that_lost_everything_lifts_denials() {
-    undisturbed(|| {
-        let server = Server::start(Kind::Redis);
-        let (node, limit) = (node(&[&server]), window(1));
-        let refused = async || {
-            let answer = ask_one(&node, take(&limit, key(0)), STRICT).await.unwrap();
-            (!answer.decision.is_allowed()).then_some(answer.source)
-        };
-        block_on(async {
-            assert_eq!(refused().await, None);
-            assert_eq!(refused().await, Some(Source::Store));
-            assert_eq!(refused().await, Some(Source::CachedDeny));
-            redis::cmd("FLUSHALL").exec(&mut server.client()).unwrap();
-            wait_until("it is asked again", async || refused().await.is_none()).await;
-        });
+    let server = Server::start(Kind::Redis);
+    let (node, limit) = (node(&[&server]), window(1));
+    let refused = async || {
+        let answer = ask_one(&node, take(&limit, key(0)), STRICT).await.unwrap();
+        (!answer.decision.is_allowed()).then_some(answer.source)
+    };
+    block_on(async {
+        assert_eq!(refused().await, None);
+        assert_eq!(refused().await, Some(Source::Store));
+        assert_eq!(refused().await, Some(Source::CachedDeny));
+        redis::cmd("FLUSHALL").exec(&mut server.client()).unwrap();
+        wait_until("it is asked again", async || refused().await.is_none()).await;
     });
 }
 
@@ -442,19 +437,17 @@ fn a_node_begins_without_a_store_where_it_may_and_uses_it_when_it_is_there() {
 
 #[test]
 fn what_is_given_back_goes_to_the_one_who_gave_it() {
-    undisturbed(|| {
-        let server = Server::start(Kind::Redis);
-        let node = open(SharedConfig::new([server.config()]).deadline(DEADLINE));
-        let limit = window(3);
-        drop(server);
-        block_on(async {
-            wait_until("it is noticed", async || !node.stats().groups[0].is_well).await;
-            let local = on_failure(Local);
-            let taken = ask_one(&node, take(&limit, key(0)), local).await.unwrap();
-            assert_eq!((taken.source, taken.decision.remaining), (Source::Fallback, 2));
-            let back = Operation::Refund { cost: 1, taken_at: taken.at };
-            let answer = ask_one(&node, does(&limit, key(0), back), local).await.unwrap();
-            assert_eq!((answer.source, answer.decision.remaining), (Source::Fallback, 3));
-        });
+    let server = Server::start(Kind::Redis);
+    let node = open(SharedConfig::new([server.config()]).deadline(DEADLINE));
+    let limit = window(3);
+    drop(server);
+    block_on(async {
+        wait_until("it is noticed", async || !node.stats().groups[0].is_well).await;
+        let local = on_failure(Local);
+        let taken = ask_one(&node, take(&limit, key(0)), local).await.unwrap();
+        assert_eq!((taken.source, taken.decision.remaining), (Source::Fallback, 2));
+        let back = Operation::Refund { cost: 1, taken_at: taken.at };
+        let answer = ask_one(&node, does(&limit, key(0), back), local).await.unwrap();
+        assert_eq!((answer.source, answer.decision.remaining), (Source::Fallback, 3));
     });
 }

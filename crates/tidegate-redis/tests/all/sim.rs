@@ -1,17 +1,14 @@
 //! The lease protocol in a simulated fleet: never over on any interleaving, and nothing lost for good.
 //!
 //! Everything in a world follows from its seed. A world that breaks a claim prints it:
-//! `TIDEGATE_SIM_SEED=N cargo test -p tidegate-redis --test sim` runs that one alone, and
+//! `TIDEGATE_SIM_SEED=N cargo test -p tidegate-redis --test all no_world_` runs that one alone, and
 //! `TIDEGATE_SIM_SEEDS` says how many are run.
 
-use crate::leasing;
-use crate::simulation;
-
-use leasing::model::Fault;
-use simulation::history::{History, What};
-use simulation::oracle;
-use simulation::plan::{Mistake, Network, Plan};
-use simulation::world;
+use crate::leasing::model::Fault;
+use crate::simulation::history::{History, What};
+use crate::simulation::oracle;
+use crate::simulation::plan::{Mistake, Network, Plan};
+use crate::simulation::world;
 use tidegate_core::fixed_window::Windows;
 use tidegate_core::{
     FixedWindow, Limit, Rate, SlidingLog, SlidingSlots, SlidingWindow, Span, SteppedBucket,

@@ -1,13 +1,11 @@
 //! What is wrong with a store is known at its start, by name; and one that may be missing then is used
 //! as soon as it is there.
 
-use crate::support;
-
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
-use support::{
+use crate::support::{
     Certificates, Cluster, Kind, PATIENCE, Sentinels, Server, TlsFront, block_on, connect, until,
 };
 use tidegate_core::{Decision, Key, Limit, Operation, Rate, Span, Timestamp, TokenBucket};

@@ -1,10 +1,8 @@
 //! Strict mode on a real server, by the server's own clock: what is decided, what is kept, and for how
 //! long.
 
-use crate::support;
-
+use crate::support::{Kind, PATIENCE, Server, block_on, connect};
 use redis::Commands;
-use support::{Kind, PATIENCE, Server, block_on, connect};
 use tidegate_core::calendar::{Calendar, CalendarUnit, Zone};
 use tidegate_core::fixed_window::Windows;
 use tidegate_core::{

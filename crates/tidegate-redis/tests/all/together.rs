@@ -1,11 +1,9 @@
 //! Calls of many tasks at once: those that are the same need few script calls, and are answered as if
 //! they had come one after the other.
 
-use crate::support;
-
 use std::sync::Arc;
 
-use support::{Kind, Server, block_on, connect};
+use crate::support::{Kind, Server, block_on, connect};
 use tidegate_core::{
     Concurrency, Decision, FixedWindow, Key, LeakyBucket, Limit, Operation, Rate, SlidingLog,
     SlidingSlots, SlidingWindow, Span, SteppedBucket, Timestamp, TokenBucket, Verdict,

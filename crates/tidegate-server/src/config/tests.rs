@@ -333,6 +333,16 @@ fn a_store_that_nodes_share_has_the_defaults_of_the_manual() {
 }
 
 #[test]
+fn a_store_that_has_long_to_answer_has_as_long_to_connect() {
+    for (deadline, timeout) in [("10ms", "connect_timeout: 1s,"), ("9s", "connect_timeout: 9s,")] {
+        let text = format!("{{ store: 'redis://localhost', store_deadline: {deadline} }}");
+        let store = settings(with_secret(&text)).store.expect("a store");
+        let config = format!("{:?}", store.config(&store.urls[0]).unwrap());
+        assert!(config.contains(timeout), "{config}");
+    }
+}
+
+#[test]
 fn settings_of_a_store_that_contradict_each_other_are_refused() {
     for (text, words) in [
         ("store_deadline: 0", "--store-deadline is from 1ms to 10s"),

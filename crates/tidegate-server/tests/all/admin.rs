@@ -1,13 +1,11 @@
 //! The admin address, over real connections: who may ask, what is answered, and what is changed.
 
-use crate::support;
-
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::support::{Daemon, at_once};
 use serde_json::{Value, json};
-use support::{Daemon, at_once};
 use tidegate::{Attribute, Call};
 use tidegate_server::admin::{
     self, Admin, AdminSettings, BODY_BYTES_MAX, LevelHook, Token, TokenError,

@@ -1,12 +1,10 @@
 //! Bans, the allow-list and the switches over the protocols that are no HTTP: Envoy's service, the native
 //! service and the protocol of Redis.
 
-use crate::support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{Daemon, at_once};
+use crate::support::{Daemon, at_once};
 use tidegate::{Attribute, Call, Span, Timestamp};
 use tidegate_server::controls::{Entry, Which};
 use tidegate_server::grpc::{self, EnvoySettings};

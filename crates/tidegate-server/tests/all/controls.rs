@@ -1,11 +1,9 @@
 //! Bans, the allow-list and the switches: what wins, for how long, and what is kept.
 
-use crate::support;
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use support::{Daemon, at_once};
+use crate::support::{Daemon, at_once};
 use tidegate::{Attribute, Call, Span, Timestamp};
 use tidegate_server::controls::{
     ADDRESS_ATTRIBUTES, ChangeError, Controls, ENTRIES_MAX, Entry, Kept, LoadError, Ruling,

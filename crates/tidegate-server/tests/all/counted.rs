@@ -1,12 +1,10 @@
 //! What is counted of calls over several descriptors, and of limits that calls bring along: in metrics,
 //! and among the busiest keys.
 
-use crate::support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{Daemon, at_once};
+use crate::support::{Daemon, at_once};
 use tidegate::Attribute;
 use tidegate::rules::{DescriptorCall, Hits, PerUnit, Unit};
 use tidegate_server::Protocol;

@@ -1,13 +1,12 @@
 //! Envoy's rate limit service over real connections, claim by claim as envoyproxy/ratelimit answers.
 
-use crate::support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::Daemon;
 use bytes::Bytes;
 use prost::Message as _;
-use support::Daemon;
+use tidegate::{Clock as _, Span, SystemClock};
 use tidegate_server::grpc::{self, EnvoySettings, reference_headers, x_ratelimit_headers};
 use tidegate_server::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tidegate_server::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
@@ -283,20 +282,25 @@ async fn the_delay_of_a_leaky_bucket_is_waited_out() {
     let mut client = client(&daemon).await;
     let shaped = || RateLimitRequest { domain: "own".to_owned(), ..request(&["kind=shaped"]) };
     assert_eq!(ask(&mut client, shaped()).await.overall_code(), Fine);
-    // The bucket's clock stands still: the second is held back for 250 ms, the third for 500. Who asked for the second
-    // goes away once it has its place.
+    // The bucket's clock stands still: the second is held back for 250 ms, the third for 500.
+    let began = SystemClock.now();
+    assert_eq!(ask(&mut client, shaped()).await.overall_code(), Fine);
+    // Timers and this clock may differ by a little.
+    assert!(SystemClock.now().since(began) >= Span::from_micros(240_000), "it is held back");
+    // Who asks for the third goes away once it has its place, which stays taken.
     let limiter = daemon.engine.limiter();
     let look = [("kind", "shaped").into()];
     let look = tidegate::Call::new("own", &look).with_cost(0);
     let before = limiter.peek(&look).await.unwrap().remaining();
     let mut asking = client.clone();
-    let second = tokio::spawn(async move { ask(&mut asking, shaped()).await });
-    while limiter.peek(&look).await.unwrap().remaining() == before {
-        tokio::task::yield_now().await;
-    }
-    assert!(!second.is_finished(), "it is held back");
-    second.abort();
-    assert_eq!(ask(&mut client, shaped()).await.overall_code(), Fine);
+    let third = tokio::spawn(async move { ask(&mut asking, shaped()).await });
+    let taken = async {
+        while limiter.peek(&look).await.unwrap().remaining() == before {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), taken).await.expect("it has its place");
+    third.abort();
     assert_eq!(ask(&mut client, shaped()).await.overall_code(), OverLimit);
 }
 

@@ -1,11 +1,9 @@
 //! `tidegate.v1.Limiter` over real connections.
 
-use crate::support;
-
 use std::time::Duration;
 
+use crate::support::Daemon;
 use bytes::Bytes;
-use support::Daemon;
 use tidegate_server::grpc;
 use tidegate_server::proto::tidegate::v1::limiter_client::LimiterClient;
 use tidegate_server::proto::tidegate::v1::{

@@ -1,15 +1,13 @@
 //! What stands around the gRPC services: health, reflection, drain; and bytes that are no gRPC, while
 //! good calls go on.
 
-use crate::support;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::support::Daemon;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{Method, Request, Response};
 use prost::Message as _;
-use support::Daemon;
 use tidegate_server::grpc;
 use tidegate_server::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tidegate_server::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;

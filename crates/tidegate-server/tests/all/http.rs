@@ -1,22 +1,19 @@
 //! The HTTP endpoints as programs use them: answers, headers, giving back, both versions of HTTP.
 
-use crate::support;
-use crate::wire;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::Daemon;
+use crate::wire::{Ask, Wire};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
-use support::Daemon;
 use tidegate::{Clock as _, SystemClock};
 use tidegate_server::http::{self, HttpSettings};
 use tidegate_tower::HeaderSet;
-use wire::{Ask, Wire};
 
 const RULES: &str = "
 domain: default

@@ -1,18 +1,15 @@
 //! `/v1/auth` as proxies ask it: what describes the client's request, and what each of them understands.
 
-use crate::support;
-use crate::wire;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::Daemon;
+use crate::wire::{Ask, Wire};
 use serde_json::json;
-use support::Daemon;
 use tidegate::{Clock as _, SystemClock};
 use tidegate_identity::{IdentityConfig, Source, Trust};
 use tidegate_server::http::{self, HttpSettings};
-use wire::{Ask, Wire};
 
 const RULES: &str = "
 domain: default

@@ -1,20 +1,17 @@
 //! Malformed, oversized and slow input: a clear error or a closed connection, and good traffic is
 //! answered while it happens.
 
-use crate::support;
-use crate::wire;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::Daemon;
+use crate::wire::Wire;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
-use support::Daemon;
 use tidegate_server::http::{self, HttpSettings};
-use wire::Wire;
 
 /// After this something hangs that should not.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,16 +1,15 @@
 //! The plainest requests of `/limit/{key}` are answered without a general server in between: as that one would
 //! answer them, to the byte, and everything else is left to it.
 
-use crate::support;
 use crate::wire;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use support::Daemon;
+use crate::support::Daemon;
+use crate::wire::Wire;
 use tidegate::{Clock as _, SystemClock};
 use tidegate_server::http;
-use wire::Wire;
 
 const RULES: &str = "
 domain: default

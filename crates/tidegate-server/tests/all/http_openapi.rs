@@ -2,18 +2,15 @@
 //! comes back has a status, a type, headers and a body that it describes, and the server has no route
 //! that it leaves out.
 
-use crate::support;
-use crate::wire;
-
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::Daemon;
+use crate::wire::{Ask, Reply, Wire};
 use serde_json::{Value, json};
-use support::Daemon;
 use tidegate_server::http::{self, HttpSettings, ROUTES};
-use wire::{Ask, Reply, Wire};
 
 const RULES: &str = "
 domain: default

@@ -1,8 +1,6 @@
 //! What is counted, and the text of it: checked against promtool, the documents, the dashboard and the
 //! alert rules.
 
-use crate::support;
-
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::{Daemon, at_once};
+use crate::support::{Daemon, at_once};
 use tidegate::{Attribute, Call, RuleSet};
 use tidegate_rules::Source;
 use tidegate_server::answer::Source as Decider;

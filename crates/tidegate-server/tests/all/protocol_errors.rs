@@ -1,17 +1,14 @@
 //! Connections on which something is said that is not the protocol are counted, once each, and those that end
 //! or that are slow are not.
 
-use crate::support;
-use crate::wire;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::Daemon;
+use crate::support::Daemon;
+use crate::wire::Wire;
 use tidegate_server::admin::{Admin, AdminSettings};
 use tidegate_server::{grpc, http};
-use wire::Wire;
 
 /// After this something hangs that should not.
 const PATIENCE: Duration = Duration::from_secs(20);

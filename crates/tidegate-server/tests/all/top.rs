@@ -1,10 +1,8 @@
 //! Which keys are at the top, in how much memory, and what is shown of them.
 
-use crate::support;
-
 use std::time::Duration;
 
-use support::{Daemon, at_once};
+use crate::support::{Daemon, at_once};
 use tidegate::{Attribute, Call};
 use tidegate_server::top::{By, KEYS_MAX, NAME_BYTES_MAX, NOTED_FULLY, Ranking};
 use tidegate_server::{Does, Protocol};

@@ -1,14 +1,12 @@
 //! What every protocol says where a shared store cannot be reached: decisions by policy, marked as such, or
 //! that there is none, which is never told as a denial.
 
-use crate::support;
-use crate::wire;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::Daemon;
+use crate::wire::Wire;
 use bytes::Bytes;
-use support::Daemon;
 use tidegate::redis::{RedisConfig, Shared, SharedConfig};
 use tidegate::{ManualClock, OnStoreFailure, RuleLimiter, RuleSet};
 use tidegate_identity::{Identity, IdentityConfig};
@@ -29,7 +27,6 @@ use tidegate_server::{Engine, EngineClock, admin, grpc, http};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use tonic_types::StatusExt as _;
-use wire::Wire;
 
 const RULES: &str = "{ domain: default, rules: [{ name: all, per: [key], limit: 2/day }] }";
 

@@ -11,10 +11,10 @@ use crate::support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::{Answer, Client, limiter, request, rules, serve, serve_limited};
 use axum::Router;
 use axum::extract::MatchedPath;
 use axum::routing::{any, get};
-use support::{Answer, Client, limiter, request, rules, serve, serve_limited};
 use tidegate_identity::{Identity, IdentityConfig, Source, Trust};
 use tidegate_tower::{HeaderSet, RateLimitLayer};
 use tokio::task::JoinSet;

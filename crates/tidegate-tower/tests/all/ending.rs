@@ -1,13 +1,12 @@
 //! How requests end: delays, places that are held until a body ends, clients that go away, handlers that
 //! panic, decisions that cannot be made.
 
-use crate::support;
-
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::support::{Client, limiter, request, rules, serve, until};
 use axum::Router;
 use axum::body::Body;
 use axum::routing::{get, post};
@@ -15,7 +14,6 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
-use support::{Client, limiter, request, rules, serve, until};
 use tidegate::{Call, ManualClock, Reads, RuleDecision, RuleLimiter};
 use tidegate_tower::decide::{Asked, Deciding};
 use tidegate_tower::{Decide, OnUndecided, RateLimitLayer, Undecided};

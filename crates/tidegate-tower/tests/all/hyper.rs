@@ -1,10 +1,9 @@
 //! The layer around a service that hyper serves, without any framework, over HTTP/1.1 and HTTP/2.
 
-use crate::support;
-
 use std::convert::Infallible;
 use std::net::SocketAddr;
 
+use crate::support::{Client, PATIENCE, limiter};
 use bytes::Bytes;
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt as _, Full};
@@ -12,7 +11,6 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use support::{Client, PATIENCE, limiter};
 use tidegate::{ManualClock, RuleLimiter};
 use tidegate_tower::{Peer, RateLimitLayer};
 use tokio::net::{TcpListener, TcpStream};

@@ -1,16 +1,14 @@
 //! The layer over limits that nodes share: two apps, one store, and a store that goes away.
 
-use crate::support;
-
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
+use crate::support::{Client, PATIENCE, rules, serve};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use support::{Client, PATIENCE, rules, serve};
 use tidegate::redis::lease::LeaseStats;
 use tidegate::redis::{RedisConfig, Shared};
 use tidegate::{Call, Place, RuleLimiter, SystemClock};

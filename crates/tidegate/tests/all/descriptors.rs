@@ -1,13 +1,11 @@
 //! Several descriptors in one call, against a slow model and claim by claim.
 
-use crate::ruled;
-
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::ruled::{Limiter, limiter, rules};
 use proptest::prelude::*;
-use ruled::{Limiter, limiter, rules};
 use tidegate::rules::{DescriptorCall, DescriptorsDecision, Hits, PerUnit, Reason, Unit};
 use tidegate::{Attribute, CheckError};
 use tidegate_rules::resolve::ResolveError;

@@ -1,10 +1,8 @@
 //! What a call took and gives back: responses that do not count, leases, refunds, debits.
 
-use crate::ruled;
-
 use std::time::Duration;
 
-use ruled::{attributes, check, left, limiter, passes};
+use crate::ruled::{attributes, check, left, limiter, passes};
 use tidegate::Call;
 use tidegate_rules::rule::Pressure;
 

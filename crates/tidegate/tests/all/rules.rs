@@ -1,11 +1,9 @@
 //! What rules can say, each as a claim about the limiter by rules.
 
-use crate::ruled;
-
 use std::time::Duration;
 
+use crate::ruled::{Limiter, attributes, check, left, limiter, passes, rules};
 use proptest::prelude::*;
-use ruled::{Limiter, attributes, check, left, limiter, passes, rules};
 use tidegate::rules::Reason;
 use tidegate::{Attribute, Call, RuleLimiter};
 use tidegate_rules::rule::Pressure;

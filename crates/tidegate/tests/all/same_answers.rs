@@ -2,21 +2,17 @@
 //! that may wait, and from a store that nodes share.
 #![allow(unused_must_use, reason = "answers are compared where they are asked for")]
 
-use crate::ruled;
-use crate::served;
-use crate::told;
-
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use ruled::{attributes, rules};
-use served::{Server, block_on};
+use crate::ruled::{attributes, rules};
+use crate::served::{Server, block_on};
+use crate::told::{told, told_of_all};
 use tidegate::rules::{DescriptorCall, DescriptorsDecision, Hits, PerUnit, Unit};
 use tidegate::{
     Call, Charge, CheckError, Limit, ManualClock, Place, RuleDecision, RuleLimiter, Source,
 };
-use told::{told, told_of_all};
 
 const SECRET: [u8; 16] = *b"shared by a flee";
 

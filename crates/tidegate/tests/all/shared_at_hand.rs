@@ -1,20 +1,16 @@
 //! What this node has leased enough for is decided on the spot, without a future, and as it is decided by one.
 
-use crate::ruled;
-use crate::served;
-use crate::told;
-
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use ruled::{attributes, rules};
-use served::Server;
+use crate::ruled::{attributes, rules};
+use crate::served::Server;
+use crate::told::told;
 use tidegate::redis::{Shared, SharedConfig, TimeSource};
 use tidegate::{Call, Consistency, ManualClock, Place, Reads, RuleDecision, RuleLimiter, Source};
 use tokio::runtime::{Builder, Runtime};
-use told::told;
 
 type Limiter = RuleLimiter<ManualClock, Place>;
 

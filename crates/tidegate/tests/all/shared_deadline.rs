@@ -1,14 +1,13 @@
 //! Calls by rules while the store that nodes share is paused: one deadline for all that a call is made of, and
 //! nothing held for a caller who has gone.
 
-use crate::ruled;
 use crate::served;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ruled::{attributes, rules};
-use served::{Server, block_on, connect};
+use crate::ruled::{attributes, rules};
+use crate::served::{Server, block_on, connect};
 use tidegate::redis::{Shared, SharedConfig};
 use tidegate::rules::{DescriptorCall, GroupRanges};
 use tidegate::{Call, Clock, ManualClock, Place, RuleLimiter, SystemClock, Timestamp};

@@ -1,13 +1,10 @@
 //! Buckets whose numbers are changed while nodes share them, or that differ from tier to tier: what was spent
 //! is the same share of all buckets that fill in the same time, and nobody refills anybody else's.
 
-use crate::ruled;
-use crate::served;
-
 use std::time::Duration;
 
-use ruled::{attributes, rules};
-use served::{PATIENCE, Server, block_on, connect};
+use crate::ruled::{attributes, rules};
+use crate::served::{PATIENCE, Server, block_on, connect};
 use tidegate::redis::{SharedConfig, TimeSource};
 use tidegate::{Call, Consistency, ManualClock, Place, RuleDecision, RuleLimiter};
 

@@ -1,14 +1,11 @@
 //! Each limit on its own terms: where it is kept, what happens when its store cannot answer, and that a
 //! call under limits of different terms is charged all or nothing.
 
-use crate::ruled;
-use crate::served;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use ruled::{attributes, rules};
-use served::{PATIENCE, Server, block_on, connect};
+use crate::ruled::{attributes, rules};
+use crate::served::{PATIENCE, Server, block_on, connect};
 use tidegate::redis::{Shared, SharedConfig, TimeSource};
 use tidegate::rules::{DescriptorCall, GroupRanges, LimitDecision};
 use tidegate::{

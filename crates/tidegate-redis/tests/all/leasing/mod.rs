@@ -1,4 +1,4 @@
 //! What the tests of leases share: the store's side, exactly and without a store.
-#![allow(dead_code, unreachable_pub, reason = "every test file uses its own part of this")]
+#![allow(unreachable_pub, reason = "a part of the test program only")]
 
 pub mod model;

@@ -1,5 +1,4 @@
 //! A limiter by rules with a clock of its own, and short ways to call it.
-#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part of it")]
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! A real server for tests: each test starts its own on a socket of its own, and stops it.
-#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part of it")]
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -48,7 +48,6 @@ pub(crate) fn told(decision: Result<&RuleDecision, CheckError>) -> String {
     text
 }
 
-#[allow(dead_code, reason = "not every test file has descriptors")]
 pub(crate) fn told_of_all(decision: &Result<DescriptorsDecision, CheckError>) -> String {
     let decision = match decision {
         Ok(decision) => decision,
