@@ -61,7 +61,9 @@ fn told(apps: &[App], unit: &'static str, of: impl Fn(&App) -> f64) -> Vec<Figur
         (Around::TidegateFewHeadersInside, Around::GovernorInside, None),
         (Around::TidegateInside, Around::GovernorInside, None),
     ];
-    let ratios = ratios.into_iter().map(|(ours, governor, target)| Figure {
+    // Where the other adds nothing there is no ratio.
+    let ratios = ratios.into_iter().filter(|(_, governor, _)| added(*governor) > 0.0);
+    let ratios = ratios.map(|(ours, governor, target)| Figure {
         figure: format!("{unit} added: {}, to {}", ours.name(), governor.name()),
         value: added(ours) / added(governor),
         unit: "times",
