@@ -178,25 +178,29 @@ fn heals(fleet: &Fleet) {
 
 #[test]
 fn leases_go_on_after_a_script_flush_to_the_last_unit() {
-    undisturbed(|| {
-        let server = Server::start(Kind::Redis);
-        let fleet = Fleet::start(&server.config(), &[key(1)]);
-        for _ in 0..5 {
-            fleet.wait_for_leased(300);
-            let _: () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut server.client()).unwrap();
-        }
-        heals(&fleet);
-        let (limit, gate, nodes) = (fleet.limit(), Arc::clone(&fleet.gate), fleet.nodes.clone());
-        let admitted = fleet.exhaust();
-        let failed = gate.failed.load(Ordering::SeqCst);
-        let expired: u64 = nodes.iter().map(|node| node.stats().groups[0].leases.expired).sum();
-        println!("{admitted} of {limit}, {failed} without an answer, {expired} leases expired");
-        always(admitted <= limit, format!("{admitted} of {limit}"));
-        // What has no answer may have been charged, and what expires is, whether it was spent or not. Few leases do, on a
-        // machine that is busy with something else.
-        assert!(expired <= 4, "{expired}");
-        assert!(admitted + failed + 100 * expired >= limit, "{admitted}, {failed}, {expired}");
-    });
+    // A lease that expires, as it does on a machine that stood still, is charged in full; then nothing is known of the last.
+    let (admitted, failed) =
+        (0..5).find_map(|_| spent_with_flushes()).expect("leases do not expire");
+    // What has no answer may have been charged.
+    assert!(admitted + failed >= LIMIT, "{admitted}, {failed}");
+}
+
+/// What passed and what had no answer until all was spent, unless a lease expired meanwhile.
+fn spent_with_flushes() -> Option<(u64, u64)> {
+    let server = Server::start(Kind::Redis);
+    let fleet = Fleet::start(&server.config(), &[key(1)]);
+    for _ in 0..5 {
+        fleet.wait_for_leased(300);
+        let _: () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut server.client()).unwrap();
+    }
+    heals(&fleet);
+    let (gate, nodes) = (Arc::clone(&fleet.gate), fleet.nodes.clone());
+    let admitted = fleet.exhaust();
+    assert!(admitted <= LIMIT, "{admitted}");
+    let failed = gate.failed.load(Ordering::SeqCst);
+    let expired: u64 = nodes.iter().map(|node| node.stats().groups[0].leases.expired).sum();
+    println!("{admitted} of {LIMIT}, {failed} without an answer, {expired} leases expired");
+    (expired == 0).then_some((admitted, failed))
 }
 
 #[test]
