@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 
 /// How often something is tried until the machine does not stand still.
 const TRIES: usize = 5;
-/// How often each processor is looked at, and how late that is where it stood still.
+/// How late a processor is looked at where it stood still.
+const LATE: Duration = Duration::from_millis(40);
+/// How often each processor is looked at.
+#[cfg(target_os = "linux")]
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How many processors are looked at. Where there are more, one that stands still holds up less.
+#[cfg(target_os = "linux")]
 const WATCHED_MAX: usize = 8;
-const LATE: Duration = Duration::from_millis(40);
 
 /// What was seen in less than this time, of something new. A machine that stood still meanwhile has shown nothing, and
 /// is asked again.
