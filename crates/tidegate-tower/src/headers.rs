@@ -1,12 +1,13 @@
 //! Which headers tell clients where they stand, and how they are written. How values are made is in `values`.
 
-use std::fmt;
 use std::str::FromStr;
+use std::{fmt, mem};
 
 use http::HeaderMap;
 use http::header::{self, CACHE_CONTROL, HeaderName, HeaderValue};
 
 use crate::decide::Decided;
+use crate::mould::NOTHING;
 use crate::standing::{Binding, Policy, Standing, Unit, secs_ceil};
 use crate::text::{put_integer, put_name, put_number};
 use crate::values::Values;
@@ -41,6 +42,12 @@ static X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining"
 static X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 static X_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
 static RETRY_AFTER: HeaderName = header::RETRY_AFTER;
+
+/// How many headers a call that passes has at most.
+pub(crate) const HEADERS_MAX: usize = 5;
+/// Which these are, in their order.
+static NAMES: [&HeaderName; HEADERS_MAX] =
+    [&RATELIMIT_POLICY, &RATELIMIT, &X_LIMIT, &X_REMAINING, &X_RESET];
 
 /// Those of every set and of a refusal, with a place for the type and the length that are added later.
 const REFUSAL_HEADERS_MAX: usize = 10;
@@ -315,27 +322,47 @@ impl Only {
     #[inline(never)]
     fn add_to(&mut self, headers: &mut HeaderMap) {
         let Some(policy) = self.policy.take() else { return };
-        let has_x = self.limit.is_some();
-        let numbers = self.limit.map(|limit| self.left.numbers(limit));
-        let name = policy.as_bytes().get(..self.name_bytes).unwrap_or_default();
-        let (standing, remaining) = Values::with(|values| values.left(name, self.left, has_x));
-        if is_told(headers) {
-            let mut texts = Texts { policies: Some(policy), standing, numbers };
-            return texts.add_to_theirs(headers);
-        }
-        headers.reserve(Texts::room(has_x));
-        headers.insert(&RATELIMIT_POLICY, policy);
-        if let Some(standing) = standing {
-            headers.insert(&RATELIMIT, standing);
-        }
-        if let (Some([limit, _, reset]), Some(remaining)) = (numbers, remaining) {
-            Values::with(|values| {
-                headers.insert(&X_LIMIT, values.known_number(limit));
-                headers.insert(&X_REMAINING, remaining);
-                headers.insert(&X_RESET, values.number(reset));
-            });
+        let Some(limit) = self.limit else { return self.add_ietf(policy, headers) };
+        let numbers @ [.., reset] = self.left.numbers(limit);
+        let mut all = [policy, NOTHING, NOTHING, NOTHING, NOTHING];
+        let emptied = Values::with(|values| {
+            let name = all[0].as_bytes().get(..self.name_bytes).unwrap_or_default();
+            let (standing, remaining) = values.left(name, self.left, true);
+            all[1] = standing;
+            all[2] = values.known_number(limit);
+            all[3] = remaining.unwrap_or(NOTHING);
+            all[4] = values.number(reset);
+            values.moulds.cast(headers, &mut all)
+        });
+        // A map that was exchanged is dropped here, where nobody holds the room of this thread.
+        match emptied {
+            // Nothing is left of them, and nothing has to be found out about it.
+            Some(_) => mem::forget(all),
+            None => add_all(all, numbers, headers),
         }
     }
+
+    #[inline(never)]
+    fn add_ietf(&self, policy: HeaderValue, headers: &mut HeaderMap) {
+        let name = policy.as_bytes().get(..self.name_bytes).unwrap_or_default();
+        let (standing, _) = Values::with(|values| values.left(name, self.left, false));
+        Texts { policies: Some(policy), standing: Some(standing), numbers: None }.add_to(headers);
+    }
+}
+
+/// Adds all headers of a call that passes, with the values of [`NAMES`], to a response that is not like one before.
+#[cold]
+fn add_all(all: [HeaderValue; HEADERS_MAX], numbers: Numbers, headers: &mut HeaderMap) {
+    if is_told(headers) {
+        let [policies, standing, ..] = all.map(Some);
+        return Texts { policies, standing, numbers: Some(numbers) }.add_to_theirs(headers);
+    }
+    let own = headers.len();
+    headers.reserve(Texts::room(true));
+    for (name, value) in NAMES.into_iter().zip(all) {
+        headers.insert(name, value);
+    }
+    Values::with(|values| values.moulds.learn(own, headers));
 }
 
 /// The same as it is written.
@@ -347,9 +374,6 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
-    /// How many headers there are at most.
-    const HEADERS_MAX: usize = 5;
-
     pub(crate) fn of(set: HeaderSet, standing: &Standing<'_>) -> Self {
         let has_policies = set.has_ietf() && standing.has_policies();
         let binding = standing.binding().filter(|_| set.has_x());
@@ -371,7 +395,7 @@ impl Texts {
     /// add later.
     #[inline]
     fn room(has_both: bool) -> usize {
-        if has_both { Self::HEADERS_MAX + 1 } else { Self::HEADERS_MAX - 1 }
+        if has_both { HEADERS_MAX + 1 } else { HEADERS_MAX - 1 }
     }
 
     /// Puts them into a map, in the place of any that are there.

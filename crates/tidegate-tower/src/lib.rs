@@ -50,6 +50,7 @@
 //! | [`headers`] | [`HeaderSet`]: which headers there are, and how they are written |
 //! | [`refusal`](mod@refusal), [`grpc`] | the response to a call that is denied |
 //! | `values`, `text` | values of headers in memory that is used again; numbers and names as all write them |
+//! | `mould` | header maps for responses that look alike |
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "axum")]
@@ -64,6 +65,7 @@ pub mod headers;
 mod judge;
 mod layer;
 mod limiter;
+mod mould;
 mod passage;
 pub mod refusal;
 mod service;

@@ -9,7 +9,8 @@ use bytes::{Bytes, BytesMut};
 use http::header::HeaderValue;
 use tidegate::Limit;
 
-use crate::headers::{Left, put_left, put_policies};
+use crate::headers::{HEADERS_MAX, Left, put_left, put_policies};
+use crate::mould::{Moulds, NOTHING};
 use crate::standing::{Policy, Standing, Unit, Window};
 use crate::text::{INTEGER_MAX, Line, put_name};
 
@@ -42,6 +43,8 @@ pub(crate) struct Values {
     /// What was told last of policies and limits, by a part of what they are.
     policies: [Option<KnownPolicy>; KNOWN],
     numbers: [Option<(u64, HeaderValue)>; KNOWN],
+    /// The maps that values of all headers are put into.
+    pub(crate) moulds: Moulds<HEADERS_MAX>,
 }
 
 /// What a policy is, and how that is written.
@@ -144,7 +147,7 @@ impl Values {
         let Some((text, name_bytes)) = self.policy(policy) else { return (None, None) };
         let left = Left { remaining: policy.remaining(), until_secs };
         let (standing, _) = self.left(&text.as_bytes()[..name_bytes], left, false);
-        (Some(text), standing)
+        (Some(text), Some(standing))
     }
 
     /// What a policy is, and how many bytes of that are its name, with which it begins. It is the same for all who meet
@@ -161,21 +164,22 @@ impl Values {
         place.as_ref().map(|known| (known.value.clone(), known.name_bytes))
     }
 
-    /// The standing of the policy that has this name, as it is written, and what it has left, where that is told apart.
+    /// The standing of the policy that has this name, as it is written in a value already, and what it has left, where
+    /// that is told apart.
     #[inline]
     pub(crate) fn left(
         &mut self,
         name: &[u8],
         left: Left,
         is_apart: bool,
-    ) -> (Option<HeaderValue>, Option<HeaderValue>) {
+    ) -> (HeaderValue, Option<HeaderValue>) {
         let Left { remaining, until_secs } = left;
         let Some(mut line) = Line::starting_with(name) else {
             let standing = self.text(|out| {
                 out.extend_from_slice(name);
                 put_left(out, left);
             });
-            return (standing, is_apart.then(|| self.number(remaining)));
+            return (standing.unwrap_or(NOTHING), is_apart.then(|| self.number(remaining)));
         };
         line.put(b";r=");
         let place = line.put_integer(remaining);
@@ -190,7 +194,7 @@ impl Values {
             ..=INTEGER_MAX => HeaderValue::from_maybe_shared(whole.slice(place)).ok(),
             _ => Some(self.number(remaining)),
         };
-        (HeaderValue::from_maybe_shared(whole).ok(), part)
+        (HeaderValue::from_maybe_shared(whole).unwrap_or(NOTHING), part)
     }
 }
 
