@@ -1,10 +1,16 @@
 //! Limits of a whole axum app: the layer stands around the router instead of inside of it. Limits of some routes are
 //! what `Router::layer` and `Router::route_layer` are for.
 
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
 use axum::extract::Request;
-use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
+use axum::extract::connect_info::{Connected, IntoMakeServiceWithConnectInfo};
 use axum::routing::IntoMakeService;
 use axum::{Router, ServiceExt};
+use tower_service::Service;
 
 use crate::body::InAxum;
 use crate::decide::Decide;
@@ -39,13 +45,48 @@ impl<D: Decide, W> RateLimitLayer<D, W> {
 
 /// To be served by axum, as its routers are.
 impl<D: Decide> RateLimit<Router, D, InAxum> {
-    /// What `axum::serve` takes, with the addresses of peers noted for the limiter.
+    /// What `axum::serve` takes, with the addresses of peers noted in each request.
     pub fn into_make_service_with_connect_info<C>(self) -> IntoMakeServiceWithConnectInfo<Self, C> {
         ServiceExt::<Request>::into_make_service_with_connect_info(self)
+    }
+
+    /// The same with the addresses told to this limiter, and to nobody else: what a request does not carry costs it
+    /// nothing. Not where handlers ask for `ConnectInfo`, or where layers further in count by address.
+    pub fn into_make_service_with_peers(self) -> IntoMakeServiceWithPeers<D> {
+        IntoMakeServiceWithPeers { service: self }
     }
 
     /// The same where something else notes them, or no rule counts by them.
     pub fn into_make_service(self) -> IntoMakeService<Self> {
         ServiceExt::<Request>::into_make_service(self)
+    }
+}
+
+/// Makes the service of each connection. See [`RateLimit::into_make_service_with_peers`].
+#[derive(Debug)]
+pub struct IntoMakeServiceWithPeers<D> {
+    service: RateLimit<Router, D, InAxum>,
+}
+
+impl<D> Clone for IntoMakeServiceWithPeers<D> {
+    fn clone(&self) -> Self {
+        Self { service: self.service.clone() }
+    }
+}
+
+impl<D: Decide, T> Service<T> for IntoMakeServiceWithPeers<D>
+where
+    SocketAddr: Connected<T>,
+{
+    type Response = RateLimit<Router, D, InAxum>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, connection: T) -> Self::Future {
+        ready(Ok(self.service.clone().of_peer(SocketAddr::connect_info(connection))))
     }
 }

@@ -18,16 +18,19 @@ pub struct Head<'r> {
     pub headers: &'r HeaderMap,
     /// What servers and other layers noted.
     pub extensions: &'r Extensions,
+    /// Who is at the other end, where the connection says it.
+    pub(crate) peer: Option<IpAddr>,
 }
 
 impl<'r> Head<'r> {
-    pub(crate) fn of<B>(request: &'r Request<B>) -> Self {
+    pub(crate) fn of<B>(request: &'r Request<B>, peer: Option<IpAddr>) -> Self {
         let extensions = request.extensions();
         Self {
             method: request.method(),
             uri: original_uri(extensions).unwrap_or_else(|| request.uri()),
             headers: request.headers(),
             extensions,
+            peer,
         }
     }
 }

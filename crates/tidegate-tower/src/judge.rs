@@ -52,21 +52,22 @@ impl<D: Decide> Settings<D> {
     pub(crate) fn judge<B>(
         &self,
         request: &Request<B>,
+        peer: Option<IpAddr>,
         passage: &mut Passage<D>,
     ) -> Result<(), Box<First<D>>> {
         let mut begun = self.decider.begin();
         let reads = self.reads(begun.as_ref());
         let decided = match &self.identity {
             Some(identity) if !reads.any_of(NOT_IP) && self.cost.is_none() => self
-                .decide_by_ip(identity, request, reads, &mut begun)
-                .ok_or_else(|| self.asked(&Head::of(request), reads, Attributes::new(), 1))?,
-            _ => self.decide_described(&Head::of(request), reads, &mut begun)?,
+                .decide_by_ip(identity, request, peer, reads, &mut begun)
+                .ok_or_else(|| self.asked(&Head::of(request, peer), reads, Attributes::new(), 1))?,
+            _ => self.decide_described(&Head::of(request, peer), reads, &mut begun)?,
         };
         if decided.is_ok() && begun.as_ref().is_some_and(D::Decided::passes_at_once) {
             passage.pass_at_once(&mut begun, &self.decider, self.headers);
             return Ok(());
         }
-        Err(self.weighed(&Head::of(request), decided, begun))
+        Err(self.weighed(&Head::of(request, peer), decided, begun))
     }
 
     /// Decides by the address of the client, of which no more than a text is made.
@@ -75,10 +76,11 @@ impl<D: Decide> Settings<D> {
         &self,
         identity: &Identity,
         request: &Request<B>,
+        peer: Option<IpAddr>,
         reads: Reads,
         begun: &mut Option<D::Decided>,
     ) -> Option<Result<(), Undecided>> {
-        let peer = self.find_peer(request.extensions());
+        let peer = self.find_peer(peer, request.extensions());
         let client = RequestParts::of_client(peer, request.headers());
         let mut decide = |list: &[Attribute<'_>]| {
             self.decider.decide_begun(begun, &Call::new(&self.domain, list))
@@ -188,7 +190,7 @@ impl<D: Decide> Settings<D> {
     fn describe_to(&self, head: &Head<'_>, reads: Reads, attributes: &mut Attributes) {
         match &self.identity {
             Some(identity) => {
-                let peer = self.find_peer(head.extensions);
+                let peer = self.find_peer(head.peer, head.extensions);
                 let Head { method, uri, headers, .. } = *head;
                 let parts = if reads.any_of(Reads::OF_REQUEST) {
                     RequestParts::of_http(peer, method, uri, headers)
@@ -211,8 +213,8 @@ impl<D: Decide> Settings<D> {
         clippy::inline_always,
         reason = "on the way of every request; what it returns is large for a register"
     )]
-    fn find_peer(&self, extensions: &Extensions) -> Option<IpAddr> {
-        let peer = self.peer.of(extensions);
+    fn find_peer(&self, known: Option<IpAddr>, extensions: &Extensions) -> Option<IpAddr> {
+        let peer = self.peer.of(known, extensions);
         if peer.is_none() {
             warn_of_no_peer();
         }

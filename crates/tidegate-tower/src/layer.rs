@@ -61,9 +61,11 @@ pub(crate) enum FindPeer {
 }
 
 impl FindPeer {
+    /// What the program says goes before what the connection says, and that before what is noted.
     #[inline]
-    pub(crate) fn of(&self, extensions: &Extensions) -> Option<IpAddr> {
+    pub(crate) fn of(&self, known: Option<IpAddr>, extensions: &Extensions) -> Option<IpAddr> {
         match self {
+            Self::Noted if known.is_some() => known,
             Self::Noted => head::peer(extensions),
             Self::Told(find) => find(extensions),
         }
@@ -162,8 +164,9 @@ impl<D: Decide, W> RateLimitLayer<D, W> {
         self.with(|settings| settings.cost = Some(Arc::new(cost)))
     }
 
-    /// Where the address of the other end is found. Unless said, it is [`Peer`](crate::Peer), what axum
-    /// notes as `ConnectInfo<SocketAddr>` (feature `axum`), or what tonic notes (feature `tonic`).
+    /// Where the address of the other end is found. Unless said, it is what the
+    /// [connection](RateLimit::of_peer) says, [`Peer`](crate::Peer), what axum notes as `ConnectInfo<SocketAddr>`
+    /// (feature `axum`), or what tonic notes (feature `tonic`).
     #[must_use]
     pub fn peer(
         self,

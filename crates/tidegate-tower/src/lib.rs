@@ -73,6 +73,8 @@ pub mod standing;
 mod text;
 mod values;
 
+#[cfg(feature = "axum")]
+pub use around::IntoMakeServiceWithPeers;
 pub use awaited::Awaited;
 #[cfg(feature = "axum")]
 pub use body::InAxum;

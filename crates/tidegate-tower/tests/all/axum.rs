@@ -8,13 +8,17 @@ mod axum_hello;
 mod per_route;
 use crate::support;
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{Answer, Client, limiter, request, rules, serve, serve_limited};
+use crate::support::{
+    Answer, Client, limiter, request, rules, serve, serve_limited, serve_with_peers,
+};
 use axum::Router;
-use axum::extract::MatchedPath;
+use axum::extract::{ConnectInfo, MatchedPath};
 use axum::routing::{any, get};
+use http::Extensions;
 use tidegate_identity::{Identity, IdentityConfig, Source, Trust};
 use tidegate_tower::{HeaderSet, RateLimitLayer};
 use tokio::task::JoinSet;
@@ -73,6 +77,41 @@ async fn around_an_app_requests_are_limited_before_they_are_routed() {
     assert_eq!(Answer::of(refused).await.body, "");
     assert_eq!(client.get("/").await.status, 429, "the connection goes on");
     assert_eq!(handled.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn around_an_app_peers_are_known_to_the_limiter_or_to_handlers_too() {
+    async fn noted(request: axum::extract::Request) -> String {
+        let noted = request.extensions().get::<ConnectInfo<SocketAddr>>();
+        noted.map_or("nobody".to_owned(), |ConnectInfo(address)| address.ip().to_string())
+    }
+    let app = || {
+        let app = Router::new().route("/", get(noted));
+        RateLimitLayer::new(limiter(TWO).0).around(app)
+    };
+    let (alone, both) = (serve_with_peers(app()).await, serve_limited(app()).await);
+    for own in [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)] {
+        for (address, told) in [(alone, "nobody".to_owned()), (both, own.to_string())] {
+            let mut client = Client::connect_from(own, address).await;
+            for left in ["1", "0"] {
+                let answer = client.get("/").await;
+                assert_eq!(answer.header("x-ratelimit-remaining"), left);
+                assert_eq!(answer.body, told);
+            }
+            assert_eq!(client.get("/").await.status, 429, "{own}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_the_program_says_of_a_peer_goes_before_its_connection() {
+    let somebody = |_: &Extensions| Some(IpAddr::from([192, 0, 2, 7]));
+    let app = RateLimitLayer::new(limiter(TWO).0).peer(somebody).around(hello());
+    let address = serve_with_peers(app).await;
+    for (own, status) in [(1, 200), (2, 200), (3, 429)] {
+        let mut client = Client::connect_from(Ipv4Addr::new(127, 0, 0, own), address).await;
+        assert_eq!(client.get("/").await.status, status, "all of them are one");
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails with the place")]
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use axum::Router;
@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use tidegate::{ManualClock, RuleLimiter, RuleSet};
 use tidegate_rules::{ParseOptions, Source};
 use tidegate_tower::{Decide, InAxum, RateLimit};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket};
 
 /// How long anything may take before a test fails. The machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
@@ -32,10 +32,15 @@ pub(crate) fn limiter(text: &str) -> (RuleLimiter<ManualClock>, ManualClock) {
     (RuleLimiter::builder(rules(text)).clock(clock.clone()).build().unwrap(), clock)
 }
 
-/// Serves an axum app on a free port of this machine.
-pub(crate) async fn serve(app: Router) -> SocketAddr {
+async fn listening() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// Serves an axum app on a free port of this machine.
+pub(crate) async fn serve(app: Router) -> SocketAddr {
+    let (listener, address) = listening().await;
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
     tokio::spawn(async move { axum::serve(listener, service).await });
     address
@@ -43,9 +48,16 @@ pub(crate) async fn serve(app: Router) -> SocketAddr {
 
 /// The same with a layer around the whole app.
 pub(crate) async fn serve_limited<D: Decide>(app: RateLimit<Router, D, InAxum>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = listening().await;
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async move { axum::serve(listener, service).await });
+    address
+}
+
+/// The same where the limiter alone is told the addresses of peers.
+pub(crate) async fn serve_with_peers<D: Decide>(app: RateLimit<Router, D, InAxum>) -> SocketAddr {
+    let (listener, address) = listening().await;
+    let service = app.into_make_service_with_peers();
     tokio::spawn(async move { axum::serve(listener, service).await });
     address
 }
@@ -57,7 +69,14 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).await.unwrap();
+        Self::connect_from(Ipv4Addr::LOCALHOST, address).await
+    }
+
+    /// From another address of this machine.
+    pub(crate) async fn connect_from(own: Ipv4Addr, address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((own, 0).into()).unwrap();
+        let stream = socket.connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
         let (sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
