@@ -4,7 +4,7 @@
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -111,13 +111,33 @@ impl Use for Asking {
         S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
-        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        Ok(Box::new(move || {
-            let mut request = Request::get("/limit/17").body(Body::empty())?;
-            let peer = SocketAddr::from(([192, 0, 2, 7], 4711));
-            request.extensions_mut().insert(ConnectInfo(peer));
-            let status = runtime.block_on(app.clone().oneshot(request))?.status();
-            if status.is_success() { Ok(()) } else { Err(status.as_str().into()) }
-        }))
+        asking(app, true)
     }
+
+    fn by_connection<S>(self, app: impl Fn(SocketAddr) -> S + Send + 'static) -> Self::Outcome
+    where
+        S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        asking(app(PEER), false)
+    }
+}
+
+const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)), 4711);
+
+/// Asks an app, with the address of the peer in the request or without.
+fn asking<S>(app: S, carries_peer: bool) -> Result<Ask, Box<dyn Error>>
+where
+    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    Ok(Box::new(move || {
+        let mut request = Request::get("/limit/17").body(Body::empty())?;
+        if carries_peer {
+            request.extensions_mut().insert(ConnectInfo(PEER));
+        }
+        let status = runtime.block_on(app.clone().oneshot(request))?.status();
+        if status.is_success() { Ok(()) } else { Err(status.as_str().into()) }
+    }))
 }

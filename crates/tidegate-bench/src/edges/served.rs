@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -9,11 +10,12 @@ use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use axum::routing::get;
+use axum::serve::IncomingStream;
 use axum::{Router, ServiceExt as _};
 use governor::clock::QuantaInstant;
 use governor::middleware::RateLimitingMiddleware;
 use tidegate::{RuleLimiter, RulesError};
-use tidegate_tower::{HeaderSet, RateLimitLayer};
+use tidegate_tower::{HeaderSet, InAxum, RateLimit, RateLimitLayer};
 use tokio::net::TcpListener;
 use tower::util::MapResponse;
 use tower::{Layer as _, Service};
@@ -45,6 +47,11 @@ pub(crate) enum Around {
     TidegateInside,
     TidegateFewHeadersInside,
     GovernorInside,
+    /// Requests that do not carry the address of their peer: the app alone, and ours, which its connection tells.
+    NothingByConnection,
+    TidegateByConnection,
+    TidegateFewHeadersByConnection,
+    TidegateNoHeadersByConnection,
 }
 
 /// What is done with an app, whatever its type is.
@@ -55,10 +62,16 @@ pub(super) trait Use {
     where
         S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send;
+
+    /// The same where requests do not carry the address of their peer, and `app` makes what serves a connection.
+    fn by_connection<S>(self, app: impl Fn(SocketAddr) -> S + Send + 'static) -> Self::Outcome
+    where
+        S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send;
 }
 
 impl Around {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::Nothing,
         Self::Tidegate,
         Self::TidegateFewHeaders,
@@ -71,6 +84,10 @@ impl Around {
         Self::TidegateInside,
         Self::TidegateFewHeadersInside,
         Self::GovernorInside,
+        Self::NothingByConnection,
+        Self::TidegateByConnection,
+        Self::TidegateFewHeadersByConnection,
+        Self::TidegateNoHeadersByConnection,
     ];
 
     const fn word(self) -> &'static str {
@@ -87,6 +104,10 @@ impl Around {
             Self::TidegateInside => "tidegate-inside",
             Self::TidegateFewHeadersInside => "tidegate-few-headers-inside",
             Self::GovernorInside => "governor-inside",
+            Self::NothingByConnection => "nothing-by-connection",
+            Self::TidegateByConnection => "tidegate-by-connection",
+            Self::TidegateFewHeadersByConnection => "tidegate-few-headers-by-connection",
+            Self::TidegateNoHeadersByConnection => "tidegate-no-headers-by-connection",
         }
     }
 
@@ -107,6 +128,12 @@ impl Around {
                 "tidegate by Router::layer, X-RateLimit headers alone"
             }
             Self::GovernorInside => "tower_governor by Router::layer",
+            Self::NothingByConnection => "no layer, no addresses in requests",
+            Self::TidegateByConnection => "tidegate, peers by connection",
+            Self::TidegateFewHeadersByConnection => {
+                "tidegate, peers by connection, X-RateLimit headers alone"
+            }
+            Self::TidegateNoHeadersByConnection => "tidegate, peers by connection, no headers",
         }
     }
 
@@ -152,8 +179,19 @@ impl Around {
             Self::GovernorInside => {
                 to.of(with_state(app.layer(theirs(quota.use_headers().finish())?)))
             }
+            Self::NothingByConnection => {
+                let app = with_state(app);
+                to.by_connection(move |_| app.clone())
+            }
+            Self::TidegateByConnection => by_connection(to, limit()?.around(app)),
+            Self::TidegateFewHeadersByConnection => by_connection(to, few()?.around(app)),
+            Self::TidegateNoHeadersByConnection => by_connection(to, none()?.around(app)),
         })
     }
+}
+
+fn by_connection<U: Use>(to: U, app: RateLimit<Router, RuleLimiter, InAxum>) -> U::Outcome {
+    to.by_connection(move |peer| app.clone().of_peer(peer))
 }
 
 fn theirs<K: KeyExtractor, M: RateLimitingMiddleware<QuantaInstant>>(
@@ -209,11 +247,33 @@ impl Use for Serving {
         S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
+        self.serve(app.into_make_service_with_connect_info::<SocketAddr>())
+    }
+
+    fn by_connection<S>(self, app: impl Fn(SocketAddr) -> S + Send + 'static) -> Self::Outcome
+    where
+        S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        self.serve(tower::service_fn(move |connection: IncomingStream<'_, TcpListener>| {
+            ready(Ok::<_, Infallible>(app(*connection.remote_addr())))
+        }))
+    }
+}
+
+impl Serving {
+    fn serve<M, S>(self, make: M) -> Result<(), Box<dyn Error>>
+    where
+        M: for<'a> Service<IncomingStream<'a, TcpListener>, Error = Infallible, Response = S>,
+        M: Send + 'static,
+        for<'a> <M as Service<IncomingStream<'a, TcpListener>>>::Future: Send,
+        S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             let listener = TcpListener::bind(self.at).await?;
-            let service = app.into_make_service_with_connect_info::<SocketAddr>();
-            Ok(axum::serve(listener, service).await?)
+            Ok(axum::serve(listener, make).await?)
         })
     }
 }
