@@ -99,14 +99,11 @@ fn middleware(
         (Around::TidegateInside, Around::Nothing, None),
         (Around::TidegateFewHeaders, Around::Governor, Some(Target::AtLeast(1.0))),
         (Around::TidegateNoHeaders, Around::GovernorNoHeaders, Some(Target::AtLeast(1.0))),
-        // The same where requests need not carry addresses, which tower_governor asks for.
+        // The same where requests carry no addresses. tower_governor needs them there, so beside it that is another figure.
         (Around::TidegateByConnection, Around::NothingByConnection, Some(Target::AtLeast(0.93))),
-        (Around::TidegateFewHeadersByConnection, Around::Governor, Some(Target::AtLeast(1.0))),
-        (
-            Around::TidegateNoHeadersByConnection,
-            Around::GovernorNoHeaders,
-            Some(Target::AtLeast(1.0)),
-        ),
+        (Around::TidegateFewHeadersByConnection, Around::Governor, None),
+        (Around::TidegateNoHeadersByConnection, Around::GovernorNoHeaders, None),
+        (Around::NothingByConnection, Around::Nothing, None),
         (Around::TidegateByConnection, Around::Nothing, None),
         (Around::TidegateFewHeadersInside, Around::GovernorInside, None),
         (Around::Tidegate, Around::Governor, None),

@@ -2,6 +2,7 @@
 //! what `Router::layer` and `Router::route_layer` are for.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::future::{Ready, ready};
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
@@ -47,25 +48,32 @@ impl<D: Decide, W> RateLimitLayer<D, W> {
 impl<D: Decide> RateLimit<Router, D, InAxum> {
     /// What `axum::serve` takes, with the addresses of peers noted in each request.
     pub fn into_make_service_with_connect_info<C>(self) -> IntoMakeServiceWithConnectInfo<Self, C> {
-        ServiceExt::<Request>::into_make_service_with_connect_info(self)
+        ServiceExt::<Request>::into_make_service_with_connect_info(self.of_anybody())
     }
 
-    /// The same with the addresses told to this limiter, and to nobody else: what a request does not carry costs it
-    /// nothing. Not where handlers ask for `ConnectInfo`, or where layers further in count by address.
+    /// The same with the addresses told to this layer, and to nobody else: what a request does not carry costs it
+    /// nothing. Not where handlers ask for `ConnectInfo`, or where layers further in count by address; `describe` and
+    /// `cost` find it in [`Head::peer`](crate::Head::peer). A listener of your own makes its services with
+    /// [`of_peer`](Self::of_peer).
     pub fn into_make_service_with_peers(self) -> IntoMakeServiceWithPeers<D> {
         IntoMakeServiceWithPeers { service: self }
     }
 
     /// The same where something else notes them, or no rule counts by them.
     pub fn into_make_service(self) -> IntoMakeService<Self> {
-        ServiceExt::<Request>::into_make_service(self)
+        ServiceExt::<Request>::into_make_service(self.of_anybody())
     }
 }
 
 /// Makes the service of each connection. See [`RateLimit::into_make_service_with_peers`].
-#[derive(Debug)]
 pub struct IntoMakeServiceWithPeers<D> {
     service: RateLimit<Router, D, InAxum>,
+}
+
+impl<D> fmt::Debug for IntoMakeServiceWithPeers<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IntoMakeServiceWithPeers").finish_non_exhaustive()
+    }
 }
 
 impl<D> Clone for IntoMakeServiceWithPeers<D> {

@@ -18,8 +18,9 @@ pub struct Head<'r> {
     pub headers: &'r HeaderMap,
     /// What servers and other layers noted.
     pub extensions: &'r Extensions,
-    /// Who is at the other end, where the connection says it.
-    pub(crate) peer: Option<IpAddr>,
+    /// Who is at the other end, where the [connection](crate::RateLimit::of_peer) says it. What is noted elsewhere is in
+    /// the extensions.
+    pub peer: Option<IpAddr>,
 }
 
 impl<'r> Head<'r> {
@@ -40,11 +41,15 @@ impl<'r> Head<'r> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer(pub SocketAddr);
 
-/// Where the address is found unless the layer is told otherwise.
+/// Where the address is found unless the layer is told otherwise. Who notes a `Peer` in a request knows it better than
+/// its connection.
 #[inline]
-pub(crate) fn peer(extensions: &Extensions) -> Option<IpAddr> {
+pub(crate) fn peer(known: Option<IpAddr>, extensions: &Extensions) -> Option<IpAddr> {
     if let Some(Peer(address)) = extensions.get() {
         return Some(address.ip());
+    }
+    if known.is_some() {
+        return known;
     }
     #[cfg(feature = "axum")]
     if let Some(axum::extract::ConnectInfo(address)) =

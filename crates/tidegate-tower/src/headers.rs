@@ -1,13 +1,13 @@
 //! Which headers tell clients where they stand, and how they are written. How values are made is in `values`.
 
+use std::fmt;
 use std::str::FromStr;
-use std::{fmt, mem};
 
 use http::HeaderMap;
 use http::header::{self, CACHE_CONTROL, HeaderName, HeaderValue};
 
 use crate::decide::Decided;
-use crate::mould::NOTHING;
+use crate::mould::{self, NOTHING};
 use crate::standing::{Binding, Policy, Standing, Unit, secs_ceil};
 use crate::text::{put_integer, put_name, put_number};
 use crate::values::Values;
@@ -325,20 +325,16 @@ impl Only {
         let Some(limit) = self.limit else { return self.add_ietf(policy, headers) };
         let numbers @ [.., reset] = self.left.numbers(limit);
         let mut all = [policy, NOTHING, NOTHING, NOTHING, NOTHING];
-        let emptied = Values::with(|values| {
+        Values::with(|values| {
             let name = all[0].as_bytes().get(..self.name_bytes).unwrap_or_default();
             let (standing, remaining) = values.left(name, self.left, true);
             all[1] = standing;
             all[2] = values.known_number(limit);
-            all[3] = remaining.unwrap_or(NOTHING);
+            all[3] = remaining.unwrap_or_else(|| values.number(self.left.remaining));
             all[4] = values.number(reset);
-            values.moulds.cast(headers, &mut all)
         });
-        // A map that was exchanged is dropped here, where nobody holds the room of this thread.
-        match emptied {
-            // Nothing is left of them, and nothing has to be found out about it.
-            Some(_) => mem::forget(all),
-            None => add_all(all, numbers, headers),
+        if !mould::cast(headers, &mut all) {
+            add_all(all, numbers, headers);
         }
     }
 
@@ -351,7 +347,7 @@ impl Only {
 }
 
 /// Adds all headers of a call that passes, with the values of [`NAMES`], to a response that is not like one before.
-#[cold]
+#[inline(never)]
 fn add_all(all: [HeaderValue; HEADERS_MAX], numbers: Numbers, headers: &mut HeaderMap) {
     if is_told(headers) {
         let [policies, standing, ..] = all.map(Some);
@@ -362,7 +358,7 @@ fn add_all(all: [HeaderValue; HEADERS_MAX], numbers: Numbers, headers: &mut Head
     for (name, value) in NAMES.into_iter().zip(all) {
         headers.insert(name, value);
     }
-    Values::with(|values| values.moulds.learn(own, headers));
+    mould::learn(own, headers);
 }
 
 /// The same as it is written.

@@ -61,13 +61,12 @@ pub(crate) enum FindPeer {
 }
 
 impl FindPeer {
-    /// What the program says goes before what the connection says, and that before what is noted.
+    /// What the program says goes before what the connection says, and that before what servers note.
     #[inline]
     pub(crate) fn of(&self, known: Option<IpAddr>, extensions: &Extensions) -> Option<IpAddr> {
         match self {
-            Self::Noted if known.is_some() => known,
-            Self::Noted => head::peer(extensions),
-            Self::Told(find) => find(extensions),
+            Self::Noted => head::peer(known, extensions),
+            Self::Told(find) => find(extensions).or(known),
         }
     }
 }
@@ -164,9 +163,9 @@ impl<D: Decide, W> RateLimitLayer<D, W> {
         self.with(|settings| settings.cost = Some(Arc::new(cost)))
     }
 
-    /// Where the address of the other end is found. Unless said, it is what the
-    /// [connection](RateLimit::of_peer) says, [`Peer`](crate::Peer), what axum notes as `ConnectInfo<SocketAddr>`
-    /// (feature `axum`), or what tonic notes (feature `tonic`).
+    /// Where the address of the other end is found, before what the [connection](RateLimit::of_peer) says.
+    /// Unless said, it is the first of these: [`Peer`](crate::Peer), what the connection says, what axum notes as
+    /// `ConnectInfo<SocketAddr>` (feature `axum`), what tonic notes (feature `tonic`).
     #[must_use]
     pub fn peer(
         self,

@@ -32,7 +32,7 @@
 //!
 //! | feature | what it brings |
 //! | --- | --- |
-//! | `axum` | the address of the peer as axum notes it, the whole path inside nested routers, `around` for limits of a whole app, and `in_axum`, which leaves bodies as axum made them |
+//! | `axum` | the address of the peer as axum notes it, the whole path inside nested routers, `around` for limits of a whole app, which its connections may tell their peers, and `in_axum`, which leaves bodies as axum made them |
 //! | `tonic` | the address of the peer as tonic notes it |
 //! | `redis` | limiters whose limits nodes share |
 //!

@@ -1,27 +1,34 @@
-//! Header maps for responses that look alike. A map hashes each name that is put into it, and one that outgrows its
-//! room hashes nothing but moves everything; a copy of a map does neither. So a thread keeps the names of the last
-//! responses that all headers of ours were put into, and a response with the same names of its own gets a copy, with its
-//! values. No value is kept, and what the map holds is the same either way.
+//! Header maps for responses that look alike. A map hashes each name that is put into it, and all of ours outgrow the room
+//! that a response begins with; a copy of a map hashes nothing, and has the size that it needs. So a thread keeps the names
+//! of some responses that all of our headers were put into, and a response with the same names of its own gets a copy,
+//! with its values. No value is kept, and what the map holds is the same either way.
+//!
+//! A thread has one mould for each number of headers that responses have of their own, so at most [`MOULDS_MAX`] of them with
+//! [`NAME_BYTES_MAX`] bytes a name. A copy has no room to spare: whoever adds a header further out moves it once.
 
-use std::{array, mem};
+use std::cell::RefCell;
+use std::mem;
 
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
 
-/// How many kinds of responses a thread remembers, by how many headers they have of their own. Those with more are
-/// not remembered.
-const MOULDS: usize = 8;
+use crate::headers::HEADERS_MAX;
+
+/// How many kinds of responses a thread remembers, by how many headers they have of their own. Those with as many or
+/// more are not remembered.
+const MOULDS_MAX: usize = 8;
 /// How long a name is at most that is kept.
 const NAME_BYTES_MAX: usize = 64;
-/// What stands where a value will.
-pub(crate) const NOTHING: HeaderValue = HeaderValue::from_static("");
-/// After how many others in a row a mould is given up for the next one: where two kinds of responses alternate, making a
-/// mould for each of them would cost more than it spares.
+/// How many of another kind in a row leave a mould as it is: where two kinds of responses alternate, making a mould for each
+/// of them would cost more than it spares.
 const MISSES_MAX: u8 = 4;
 
-/// The names of some responses, each with those of ours at the end, which are `OURS` in number.
-#[derive(Debug)]
-pub(crate) struct Moulds<const OURS: usize>([Mould; MOULDS]);
+/// What stands where a value will.
+pub(crate) const NOTHING: HeaderValue = HeaderValue::from_static("");
+
+thread_local! {
+    static MOULDS: RefCell<[Mould; MOULDS_MAX]> = RefCell::default();
+}
 
 #[derive(Debug, Default)]
 struct Mould {
@@ -32,66 +39,59 @@ struct Mould {
     misses: u8,
 }
 
-impl<const OURS: usize> Default for Moulds<OURS> {
-    fn default() -> Self {
-        Self(array::from_fn(|_| Mould::default()))
+/// Gives a response its map with `ours` in it, where one with the same names is known that had none of ours before; then
+/// nothing is left of `ours`. Says whether it did.
+#[inline]
+pub(crate) fn cast(headers: &mut HeaderMap, ours: &mut [HeaderValue; HEADERS_MAX]) -> bool {
+    let copy = MOULDS.with_borrow_mut(|moulds| moulds.get_mut(headers.len())?.copy_for(headers));
+    let Some(mut map) = copy else { return false };
+    let mut places = map.values_mut();
+    for value in headers.values_mut().chain(ours) {
+        if let Some(place) = places.next() {
+            mem::swap(place, value);
+        }
     }
+    *headers = map;
+    true
 }
 
-impl<const OURS: usize> Moulds<OURS> {
-    /// Gives a response its map with `ours` in it, where one with the same names is known that had none of ours
-    /// before. What is left of the map that it had is handed back, so that nothing is dropped here, and of `ours`
-    /// nothing is left.
-    #[inline]
-    pub(crate) fn cast(
-        &mut self,
-        headers: &mut HeaderMap,
-        ours: &mut [HeaderValue; OURS],
-    ) -> Option<HeaderMap> {
-        let mut map = self.0.get_mut(headers.len())?.copy_for(headers)?;
-        let mut places = map.values_mut();
-        for value in headers.values_mut().chain(ours) {
-            if let Some(place) = places.next() {
-                mem::swap(place, value);
-            }
-        }
-        Some(mem::replace(headers, map))
+/// Remembers the names of a response that had so many headers of its own, and now has all of ours as well. Not those of one
+/// without its length: it gets that later where axum's router is further out, and would have to be moved for it.
+#[inline(never)]
+pub(crate) fn learn(own: usize, headers: &HeaderMap) {
+    let is_whole = headers.len() == own + HEADERS_MAX && headers.keys_len() == headers.len();
+    let is_short = |name: &HeaderName| name.as_str().len() <= NAME_BYTES_MAX;
+    if own >= MOULDS_MAX
+        || !is_whole
+        || !headers.keys().take(own).any(|name| *name == CONTENT_LENGTH)
+        || !headers.keys().all(is_short)
+    {
+        return;
     }
-
-    /// Remembers the names of a response that had so many headers of its own, and now has all of ours as well. Not those
-    /// of one without its length: it may get that later, and a copy has no room to spare.
-    #[inline(never)]
-    pub(crate) fn learn(&mut self, own: usize, headers: &HeaderMap) {
-        let Some(mould) = self.0.get_mut(own) else { return };
-        let is_whole = headers.len() == own + OURS && headers.keys_len() == headers.len();
-        let is_free = mould.map.is_none() || mould.misses > MISSES_MAX;
-        let is_short = |name: &HeaderName| name.as_str().len() <= NAME_BYTES_MAX;
-        let is_done = headers.contains_key(CONTENT_LENGTH);
-        if !(is_whole && is_done && is_free && headers.keys().all(is_short)) {
-            return;
-        }
-        let mut map = HeaderMap::with_capacity(headers.len());
-        map.extend(headers.keys().map(|name| (name.clone(), NOTHING)));
-        let own = headers.keys().take(own).cloned().collect();
-        *mould = Mould { own, map: Some(map), misses: 0 };
-    }
+    MOULDS.with_borrow_mut(|moulds| moulds[own].learn(own, headers));
 }
 
 impl Mould {
     /// A copy for a response with these headers.
     #[inline]
     fn copy_for(&mut self, headers: &HeaderMap) -> Option<HeaderMap> {
-        let is_like = headers.keys_len() == headers.len() && headers.keys().eq(self.own.iter());
-        match &self.map {
-            Some(map) if is_like => {
-                self.misses = 0;
-                Some(map.clone())
-            }
-            _ => {
-                self.misses = self.misses.saturating_add(1);
-                None
-            }
+        let map = self.map.as_ref()?;
+        if headers.keys_len() != headers.len() || !headers.keys().eq(self.own.iter()) {
+            return None;
         }
+        self.misses = 0;
+        Some(map.clone())
+    }
+
+    fn learn(&mut self, own: usize, headers: &HeaderMap) {
+        if self.map.is_some() && self.misses < MISSES_MAX {
+            self.misses += 1;
+            return;
+        }
+        let mut map = HeaderMap::with_capacity(headers.len());
+        map.extend(headers.keys().map(|name| (name.clone(), NOTHING)));
+        let own = headers.keys().take(own).cloned().collect();
+        *self = Self { own, map: Some(map), misses: 0 };
     }
 }
 
@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    const OURS: [&str; 2] = ["ours", "x-ours"];
+    const OURS: [&str; HEADERS_MAX] = ["ours", "x-ours", "x-ours-too", "a", "b"];
     const THEIRS: [&str; 9] = [
         "content-type",
         "content-length",
@@ -120,15 +120,15 @@ mod tests {
     }
 
     /// Puts ours into a map, by a mould where there is one. Says whether there was.
-    fn put(moulds: &mut Moulds<2>, headers: &mut HeaderMap, number: usize) -> bool {
+    fn put(headers: &mut HeaderMap, number: usize) -> bool {
         let own = headers.len();
-        let mut ours: [HeaderValue; 2] = values(&OURS, number).try_into().unwrap();
-        if let Some(emptied) = moulds.cast(headers, &mut ours) {
-            assert!(emptied.values().chain(&ours).all(HeaderValue::is_empty), "all have moved");
+        let mut ours: [HeaderValue; HEADERS_MAX] = values(&OURS, number).try_into().unwrap();
+        if cast(headers, &mut ours) {
+            assert!(ours.iter().all(HeaderValue::is_empty), "all have moved");
             return true;
         }
         OURS.into_iter().zip(ours).for_each(|(name, value)| drop(headers.insert(name, value)));
-        moulds.learn(own, headers);
+        learn(own, headers);
         false
     }
 
@@ -141,6 +141,11 @@ mod tests {
         headers
     }
 
+    /// Each test has a thread of its own, and proptest runs its cases on one.
+    fn forget_all() {
+        MOULDS.take();
+    }
+
     proptest! {
         /// Whatever responses came before.
         #[test]
@@ -148,11 +153,11 @@ mod tests {
             kinds in proptest::collection::vec(proptest::collection::vec(0..THEIRS.len(), 0..5), 1..4),
             order in proptest::collection::vec(0..4usize, 1..40),
         ) {
-            let mut moulds = Moulds::<2>::default();
+            forget_all();
             for (number, kind) in order.into_iter().enumerate() {
                 let kind = &kinds[kind % kinds.len()];
                 let mut headers = response(kind, number);
-                put(&mut moulds, &mut headers, number);
+                put(&mut headers, number);
                 let mut expected = response(kind, number);
                 for (name, value) in OURS.into_iter().zip(values(&OURS, number)) {
                     expected.insert(name, value);
@@ -174,26 +179,24 @@ mod tests {
 
     #[test]
     fn the_second_response_of_a_kind_comes_from_a_mould() {
-        let mut moulds = Moulds::<2>::default();
-        let cast =
-            [[0, 1], [0, 1], [0, 1]].map(|kind| put(&mut moulds, &mut response(&kind, 1), 1));
+        let cast = [[0, 1], [0, 1], [0, 1]].map(|kind| put(&mut response(&kind, 1), 1));
         assert_eq!(cast, [false, true, true]);
     }
 
     #[test]
     fn a_response_that_may_get_its_length_later_leaves_no_mould() {
-        let mut moulds = Moulds::<2>::default();
-        let cast = [[0, 2], [0, 2]].map(|kind| put(&mut moulds, &mut response(&kind, 1), 1));
+        let cast = [[0, 2], [0, 2]].map(|kind| put(&mut response(&kind, 1), 1));
         assert_eq!(cast, [false, false]);
     }
 
     #[test]
-    fn a_mould_is_given_up_when_only_others_come() {
-        let mut moulds = Moulds::<2>::default();
-        let mut is_cast = |kind: [usize; 2]| put(&mut moulds, &mut response(&kind, 1), 1);
+    fn a_mould_is_given_up_when_only_others_come_that_could_have_one() {
+        let is_cast = |kind: [usize; 2]| put(&mut response(&kind, 1), 1);
         assert!(!is_cast([0, 1]));
-        // In turns, the one that is known stays.
-        assert_eq!([[1, 2], [0, 1], [1, 2], [0, 1]].map(&mut is_cast), [false, true, false, true]);
+        // In turns, the one that is known stays, and so it does beside those that leave none.
+        assert_eq!([[1, 2], [0, 1], [1, 2], [0, 1]].map(is_cast), [false, true, false, true]);
+        assert!((0..100).all(|_| !is_cast([4, 4]) && !is_cast([0, 2])));
+        assert!(is_cast([0, 1]));
         let misses = (0..100).take_while(|_| !is_cast([1, 2])).count();
         assert_eq!(misses, usize::from(MISSES_MAX) + 1);
         assert!(!is_cast([0, 1]));
@@ -201,9 +204,10 @@ mod tests {
 
     #[test]
     fn no_value_stays_in_a_mould() {
-        let mut moulds = Moulds::<2>::default();
-        put(&mut moulds, &mut response(&[1, 4], 1), 1);
-        let maps: Vec<_> = moulds.0.iter().filter_map(|mould| mould.map.as_ref()).collect();
+        put(&mut response(&[1, 4], 1), 1);
+        assert!(put(&mut response(&[1, 4], 2), 2));
+        let moulds = MOULDS.take();
+        let maps: Vec<_> = moulds.iter().filter_map(|mould| mould.map.as_ref()).collect();
         assert_eq!(maps.len(), 1);
         assert!(maps.into_iter().flat_map(HeaderMap::values).all(HeaderValue::is_empty));
     }

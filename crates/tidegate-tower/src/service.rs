@@ -34,9 +34,17 @@ impl<S, D, W> RateLimit<S, D, W> {
 
     /// The same for one connection, whose other end has this address: for servers that make a service for each
     /// connection. Its requests need not carry the address then, which spares each of them an entry in its extensions.
+    /// What [`RateLimitLayer::peer`](crate::RateLimitLayer::peer) finds and a [`Peer`](crate::Peer) in a request go
+    /// before it.
     #[must_use]
     pub fn of_peer(self, peer: SocketAddr) -> Self {
         Self { peer: Some(peer.ip()), ..self }
+    }
+
+    /// The same for connections of which nothing is known.
+    #[cfg(feature = "axum")]
+    pub(crate) fn of_anybody(self) -> Self {
+        Self { peer: None, ..self }
     }
 
     /// The service behind.

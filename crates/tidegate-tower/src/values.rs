@@ -9,8 +9,8 @@ use bytes::{Bytes, BytesMut};
 use http::header::HeaderValue;
 use tidegate::Limit;
 
-use crate::headers::{HEADERS_MAX, Left, put_left, put_policies};
-use crate::mould::{Moulds, NOTHING};
+use crate::headers::{Left, put_left, put_policies};
+use crate::mould::NOTHING;
 use crate::standing::{Policy, Standing, Unit, Window};
 use crate::text::{INTEGER_MAX, Line, put_name};
 
@@ -43,8 +43,6 @@ pub(crate) struct Values {
     /// What was told last of policies and limits, by a part of what they are.
     policies: [Option<KnownPolicy>; KNOWN],
     numbers: [Option<(u64, HeaderValue)>; KNOWN],
-    /// The maps that values of all headers are put into.
-    pub(crate) moulds: Moulds<HEADERS_MAX>,
 }
 
 /// What a policy is, and how that is written.
@@ -164,8 +162,8 @@ impl Values {
         place.as_ref().map(|known| (known.value.clone(), known.name_bytes))
     }
 
-    /// The standing of the policy that has this name, as it is written in a value already, and what it has left, where
-    /// that is told apart.
+    /// The standing of the policy that has this name, as it is written in a value already, so that it and some numbers
+    /// always are one too; and what it has left, where that is told apart.
     #[inline]
     pub(crate) fn left(
         &mut self,

@@ -12,16 +12,17 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{
-    Answer, Client, limiter, request, rules, serve, serve_limited, serve_with_peers,
-};
+use crate::support::{Answer, Client, limiter, request, rules, serve, serve_limited, serve_made};
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{ConnectInfo, MatchedPath};
 use axum::routing::{any, get};
 use http::Extensions;
+use tidegate::{ManualClock, RuleLimiter};
 use tidegate_identity::{Identity, IdentityConfig, Source, Trust};
-use tidegate_tower::{HeaderSet, RateLimitLayer};
+use tidegate_tower::{HeaderSet, InAxum, Peer, RateLimit, RateLimitLayer};
 use tokio::task::JoinSet;
+use tower::{Layer as _, ServiceExt as _};
 
 const TWO: &str = "{ domain: default, rules: [ { name: all, per: [ip], limit: 2/minute } ] }";
 
@@ -89,7 +90,8 @@ async fn around_an_app_peers_are_known_to_the_limiter_or_to_handlers_too() {
         let app = Router::new().route("/", get(noted));
         RateLimitLayer::new(limiter(TWO).0).around(app)
     };
-    let (alone, both) = (serve_with_peers(app()).await, serve_limited(app()).await);
+    let alone = serve_made(app().into_make_service_with_peers()).await;
+    let both = serve_limited(app()).await;
     for own in [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)] {
         for (address, told) in [(alone, "nobody".to_owned()), (both, own.to_string())] {
             let mut client = Client::connect_from(own, address).await;
@@ -103,14 +105,120 @@ async fn around_an_app_peers_are_known_to_the_limiter_or_to_handlers_too() {
     }
 }
 
+/// Asks an app from three addresses, which has limits of two for each.
+async fn asked_by_three(app: RateLimit<Router, RuleLimiter<ManualClock>, InAxum>) -> [u16; 3] {
+    let address = serve_made(app.into_make_service_with_peers()).await;
+    let mut statuses = [0; 3];
+    for (own, status) in (1..).zip(&mut statuses) {
+        let mut client = Client::connect_from(Ipv4Addr::new(127, 0, 0, own), address).await;
+        *status = client.get("/").await.status.as_u16();
+    }
+    statuses
+}
+
 #[tokio::test]
 async fn what_the_program_says_of_a_peer_goes_before_its_connection() {
+    let layer = || RateLimitLayer::new(limiter(TWO).0);
+    assert_eq!(asked_by_three(layer().around(hello())).await, [200, 200, 200]);
     let somebody = |_: &Extensions| Some(IpAddr::from([192, 0, 2, 7]));
-    let app = RateLimitLayer::new(limiter(TWO).0).peer(somebody).around(hello());
-    let address = serve_with_peers(app).await;
-    for (own, status) in [(1, 200), (2, 200), (3, 429)] {
-        let mut client = Client::connect_from(Ipv4Addr::new(127, 0, 0, own), address).await;
-        assert_eq!(client.get("/").await.status, status, "all of them are one");
+    assert_eq!(asked_by_three(layer().peer(somebody).around(hello())).await, [200, 200, 429]);
+    // Who knows nothing leaves it to the connection.
+    assert_eq!(asked_by_three(layer().peer(|_| None).around(hello())).await, [200, 200, 200]);
+}
+
+#[tokio::test]
+async fn a_peer_that_a_request_carries_goes_before_its_connection() {
+    let layer = RateLimitLayer::new(limiter(TWO).0).in_axum();
+    let of_somebody_else = layer.layer(hello()).of_peer(SocketAddr::from(([192, 0, 2, 8], 80)));
+    for status in [200, 200, 429] {
+        let mut request = axum::extract::Request::new(Body::empty());
+        request.extensions_mut().insert(Peer(SocketAddr::from(([192, 0, 2, 7], 80))));
+        let response = of_somebody_else.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), status);
+    }
+    let request = axum::extract::Request::new(Body::empty());
+    assert_eq!(of_somebody_else.oneshot(request).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_peer_of_a_connection_is_believed_about_clients_only_where_it_is_trusted() {
+    for (trusted, statuses) in [("127.0.0.1/32", [200, 200, 200]), ("10.0.0.0/8", [200, 200, 429])]
+    {
+        let mut config = IdentityConfig::new([7; 16]);
+        config.proxies.trust = Trust::Networks(vec![trusted.parse().unwrap()]);
+        let layer = RateLimitLayer::new(limiter(TWO).0).identity(Identity::new(config).unwrap());
+        let address = serve_made(layer.around(hello()).into_make_service_with_peers()).await;
+        let mut client = Client::connect(address).await;
+        for (number, status) in (1..).zip(statuses) {
+            let mut request = request("GET", "/", "");
+            let forwarded = format!("192.0.2.{number}").parse().unwrap();
+            request.headers_mut().insert("x-forwarded-for", forwarded);
+            assert_eq!(client.send(request).await.status(), status, "{trusted}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn descriptions_find_the_peer_of_a_connection() {
+    const RULES: &str =
+        "{ domain: default, rules: [ { name: all, per: [who], limit: 2/minute } ] }";
+    let layer = RateLimitLayer::new(limiter(RULES).0).describe(|head, attributes| {
+        let who = head.peer.map_or_else(String::new, |peer| peer.to_string());
+        attributes.push("who", who.as_bytes());
+    });
+    let address = serve_made(layer.around(hello()).into_make_service_with_peers()).await;
+    for own in [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)] {
+        let mut client = Client::connect_from(own, address).await;
+        assert_eq!(client.get("/").await.header("x-ratelimit-remaining"), "1", "{own}");
+    }
+}
+
+/// What responses have of their own and what they are told, as they come one after the other.
+#[tokio::test]
+async fn all_responses_of_a_kind_are_told_where_their_clients_stand() {
+    const RULES: &str = "
+domain: default
+rules:
+  - { name: all, match: { path: { not: /free } }, per: [ip], limit: 1000/minute }";
+    let limits = async || ([("x-ratelimit-limit", "7")], "half told");
+    let inner = RateLimitLayer::new(limiter(TWO).0).in_axum();
+    let app = Router::new()
+        .route("/", get(async || "hello"))
+        .route("/long", get(async || ([("x-kind", "long"), ("etag", "\"1\"")], "hello, you")))
+        .route("/half", get(limits))
+        .route("/inner", get(async || "inner").layer(inner))
+        .route("/free", get(async || "free"));
+    let app = RateLimitLayer::new(limiter(RULES).0).around(app);
+    let mut client = Client::connect(serve_limited(app).await).await;
+    let mut left = 1000;
+    for round in 0..12 {
+        for (path, kind, length) in [("/", "", "5"), ("/long", "long", "10"), ("/half", "", "9")] {
+            let answer = client.get(path).await;
+            left -= 1;
+            let reset = ((1000 - left) * 60_usize).div_ceil(1000).to_string();
+            let place = format!("{path}, round {round}");
+            assert_eq!(answer.header("x-kind"), kind, "{place}");
+            assert_eq!(answer.header("content-length"), length, "{place}");
+            assert_eq!(answer.header("content-type"), "text/plain; charset=utf-8", "{place}");
+            assert_eq!(answer.header("ratelimit-policy"), r#""all";q=1000;w=60"#, "{place}");
+            let standing = format!(r#""all";r={left};t={reset}"#);
+            assert_eq!(answer.header("ratelimit"), standing, "{place}");
+            assert_eq!(answer.header("x-ratelimit-limit"), "1000", "{place}");
+            assert_eq!(answer.header("x-ratelimit-remaining"), left.to_string(), "{place}");
+            assert_eq!(answer.header("x-ratelimit-reset"), reset, "{place}");
+            let ours = answer.headers.keys().filter(|name| name.as_str().contains("ratelimit"));
+            assert_eq!(ours.count(), 5, "{place}");
+            assert_eq!(answer.headers.keys_len(), answer.headers.len(), "each once, {place}");
+        }
+        let free = client.get("/free").await;
+        assert!(free.headers.keys().all(|name| !name.as_str().contains("ratelimit")));
+        if round < 2 {
+            let answer = client.get("/inner").await;
+            left -= 1;
+            let standings: Vec<_> = answer.headers.get_all("ratelimit").iter().collect();
+            assert_eq!(standings.len(), 2, "of both layers");
+            assert_eq!(answer.header("x-ratelimit-limit"), "2", "the limit with less left");
+        }
     }
 }
 

@@ -18,7 +18,8 @@ use tower::{Layer as _, service_fn};
 
 const TWO: &str = "{ domain: default, rules: [ { name: all, per: [ip], limit: 2/minute } ] }";
 
-async fn serve(limiter: RuleLimiter<ManualClock>) -> SocketAddr {
+/// With the address of the peer noted in each request, or known to the service of a connection.
+async fn serve(limiter: RuleLimiter<ManualClock>, is_noted: bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let layer = RateLimitLayer::new(limiter);
@@ -29,9 +30,12 @@ async fn serve(limiter: RuleLimiter<ManualClock>) -> SocketAddr {
             let hello = service_fn(async |_: Request<Incoming>| {
                 Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("hello"))))
             });
-            let limited = layer.layer(hello);
+            let limited =
+                if is_noted { layer.layer(hello) } else { layer.layer(hello).of_peer(peer) };
             let service = service_fn(move |mut request: Request<Incoming>| {
-                request.extensions_mut().insert(Peer(peer));
+                if is_noted {
+                    request.extensions_mut().insert(Peer(peer));
+                }
                 tower::ServiceExt::oneshot(limited.clone(), request)
             });
             tokio::spawn(async move {
@@ -46,7 +50,15 @@ async fn serve(limiter: RuleLimiter<ManualClock>) -> SocketAddr {
 
 #[tokio::test]
 async fn a_service_of_hyper_is_limited_over_both_versions_of_http() {
-    let address = serve(limiter(TWO).0).await;
+    is_limited_over_both_versions(serve(limiter(TWO).0, true).await).await;
+}
+
+#[tokio::test]
+async fn a_service_of_hyper_knows_the_peer_of_its_connection() {
+    is_limited_over_both_versions(serve(limiter(TWO).0, false).await).await;
+}
+
+async fn is_limited_over_both_versions(address: SocketAddr) {
     let first = Client::connect(address).await.get("/").await;
     assert_eq!((first.status.as_u16(), first.body.as_str()), (200, "hello"));
     assert_eq!(first.header("x-ratelimit-remaining"), "1");

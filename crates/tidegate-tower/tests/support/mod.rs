@@ -2,10 +2,12 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails with the place")]
 
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use axum::Router;
+use axum::serve::IncomingStream;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -16,6 +18,7 @@ use tidegate::{ManualClock, RuleLimiter, RuleSet};
 use tidegate_rules::{ParseOptions, Source};
 use tidegate_tower::{Decide, InAxum, RateLimit};
 use tokio::net::{TcpListener, TcpSocket};
+use tower::Service;
 
 /// How long anything may take before a test fails. The machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
@@ -32,33 +35,29 @@ pub(crate) fn limiter(text: &str) -> (RuleLimiter<ManualClock>, ManualClock) {
     (RuleLimiter::builder(rules(text)).clock(clock.clone()).build().unwrap(), clock)
 }
 
-async fn listening() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    (listener, address)
-}
-
 /// Serves an axum app on a free port of this machine.
 pub(crate) async fn serve(app: Router) -> SocketAddr {
-    let (listener, address) = listening().await;
-    let service = app.into_make_service_with_connect_info::<SocketAddr>();
-    tokio::spawn(async move { axum::serve(listener, service).await });
-    address
+    serve_made(app.into_make_service_with_connect_info::<SocketAddr>()).await
 }
 
 /// The same with a layer around the whole app.
 pub(crate) async fn serve_limited<D: Decide>(app: RateLimit<Router, D, InAxum>) -> SocketAddr {
-    let (listener, address) = listening().await;
-    let service = app.into_make_service_with_connect_info::<SocketAddr>();
-    tokio::spawn(async move { axum::serve(listener, service).await });
-    address
+    serve_made(app.into_make_service_with_connect_info::<SocketAddr>()).await
 }
 
-/// The same where the limiter alone is told the addresses of peers.
-pub(crate) async fn serve_with_peers<D: Decide>(app: RateLimit<Router, D, InAxum>) -> SocketAddr {
-    let (listener, address) = listening().await;
-    let service = app.into_make_service_with_peers();
-    tokio::spawn(async move { axum::serve(listener, service).await });
+/// Serves what is made for each connection.
+pub(crate) async fn serve_made<M, S>(make: M) -> SocketAddr
+where
+    M: for<'a> Service<IncomingStream<'a, TcpListener>, Error = Infallible, Response = S>,
+    M: Send + 'static,
+    for<'a> <M as Service<IncomingStream<'a, TcpListener>>>::Future: Send,
+    S: Service<axum::extract::Request, Response = axum::response::Response, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, make).await });
     address
 }
 
