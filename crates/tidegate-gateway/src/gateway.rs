@@ -9,13 +9,13 @@ use hyper::body::Incoming;
 use tidegate::Timestamp;
 use tidegate_identity::{Attributes, RequestParts};
 use tidegate_server::listen::accept::Shutdown;
-use tidegate_tower::grpc;
+use tidegate_tower::{Standing, grpc};
 
 use crate::access_log::{AccessLog, Entry};
 use crate::body::ResponseBody;
 use crate::forward::ended::Ended;
 use crate::forward::{Forward, hop, websocket};
-use crate::limit::{Limits, Refused, Ticket};
+use crate::limit::{AtOnce, Limits, Refused, Ticket};
 use crate::problem::Problem;
 use crate::route::{Route, Routes};
 
@@ -89,18 +89,15 @@ impl Gateway {
         let now = self.limits.engine.limiter().now();
         let looked = self.look(client, &mut request, now, &mut attributes);
         let route = looked.map_err(Problem::response)?;
-        let admitted = self.admit(route, request.headers(), &mut attributes, entry).await;
-        let ticket = admitted.map_err(|refused| {
-            let grpc_type = grpc::content_type(request.headers()).cloned();
-            self.limits.response(refused, grpc_type)
-        })?;
+        let ticket = self.admit(route, request.headers(), now, &mut attributes, entry).await?;
         if let Some(folder) = &route.folder {
             let asked = (request.method(), request.uri(), request.headers());
             let path = attributes.value("path").unwrap_or_default();
             let found = folder.answer(asked, path, route.path_length()).await;
             return self.served(found, ticket, entry).map_err(Problem::response);
         }
-        self.forward(client, route, &attributes).send(request, ticket, entry).await
+        // Forwarding takes a lot of room, and who is denied need not carry it along.
+        Box::pin(self.forward(client, route, &attributes).send(request, ticket, entry)).await
     }
 
     /// Whose a request is, and where it goes. Nothing is counted, and nothing changes but how the host is
@@ -124,17 +121,32 @@ impl Gateway {
         if is_admitted { Ok(route) } else { Err(Problem::Forbidden) }
     }
 
-    /// Asks the limiter, and waits where it says so. From here on the request counts.
-    pub(crate) async fn admit(
+    /// Asks the limiter, and waits where it says so. From here on the request counts. One that does not pass is
+    /// answered.
+    async fn admit(
         &self,
         route: &Route,
         headers: &HeaderMap,
+        now: Timestamp,
         attributes: &mut Attributes,
         entry: &mut Option<Entry>,
-    ) -> Result<Ticket, Refused> {
+    ) -> Result<Ticket, Response<ResponseBody>> {
+        let (limits, grpc_type) = (&self.limits, grpc::content_type(headers));
         let is_refused = authenticate(route, headers, attributes, entry);
-        let ticket = self.limits.admit(&route.domain, attributes).await?;
-        begin(ticket, is_refused)
+        let denied = |standing: &Standing<'_>| limits.denial(standing, grpc_type.cloned());
+        let admitted = match limits.admit_at_once(&route.domain, attributes, now, denied) {
+            Some(AtOnce::Denied(response)) => return Err(response),
+            Some(AtOnce::Passes(ticket, delay)) => {
+                if !delay.is_zero() {
+                    tokio::time::sleep(delay).await;
+                }
+                Ok(ticket)
+            }
+            Some(AtOnce::Undecided(why)) => Err(Refused::Undecided(why)),
+            None => Box::pin(limits.admit(&route.domain, attributes)).await,
+        };
+        let begun = admitted.and_then(|ticket| begin(ticket, is_refused));
+        begun.map_err(|refused| limits.response(refused, grpc_type.cloned()))
     }
 
     /// How a request that was let through is sent on.
