@@ -67,7 +67,7 @@ impl Gateway {
         self: &Arc<Self>,
         client: Client,
         request: Request<Incoming>,
-        entry: &mut Option<Entry>,
+        entry: &mut Option<Box<Entry>>,
     ) -> Result<Response<ResponseBody>, Response<ResponseBody>> {
         let answered = self.passed(client, request, entry).await;
         if let Err(response) = &answered
@@ -82,7 +82,7 @@ impl Gateway {
         self: &Arc<Self>,
         client: Client,
         mut request: Request<Incoming>,
-        entry: &mut Option<Entry>,
+        entry: &mut Option<Box<Entry>>,
     ) -> Result<Response<ResponseBody>, Response<ResponseBody>> {
         websocket::rewrite(&mut request);
         let mut attributes = Attributes::new();
@@ -129,7 +129,7 @@ impl Gateway {
         headers: &HeaderMap,
         now: Timestamp,
         attributes: &mut Attributes,
-        entry: &mut Option<Entry>,
+        entry: &mut Option<Box<Entry>>,
     ) -> Result<Ticket, Response<ResponseBody>> {
         let (limits, grpc_type) = (&self.limits, grpc::content_type(headers));
         let is_refused = authenticate(route, headers, attributes, entry);
@@ -172,7 +172,7 @@ impl Gateway {
         &self,
         found: Result<Response<ResponseBody>, Problem>,
         mut ticket: Ticket,
-        entry: &mut Option<Entry>,
+        entry: &mut Option<Box<Entry>>,
     ) -> Result<Response<ResponseBody>, Problem> {
         let status = found.as_ref().map_or_else(|problem| problem.status(), Response::status);
         ticket.answered(status.as_u16());
@@ -195,17 +195,21 @@ impl Gateway {
             let detail = "the request has more than one API key, or half of one";
             return Err(Problem::Malformed(detail));
         }
+        if let Some(route) = self.routes.only() {
+            return Ok(route);
+        }
         let host = attributes.value("host").unwrap_or_default();
         let path = attributes.value("path").unwrap_or_default();
         self.routes.find(host, path).ok_or(Problem::NoRoute)
     }
 
-    pub(crate) fn entry<B>(&self, client: Client, request: &Request<B>) -> Option<Entry> {
+    /// Where there is no access log there is none, and what would be it passes through many hands.
+    pub(crate) fn entry<B>(&self, client: Client, request: &Request<B>) -> Option<Box<Entry>> {
         let log = self.access_log.as_ref()?;
         let engine = &self.limits.engine;
         let sender = engine.identity().client(&parts(client, request));
         let asked = (request.method(), request.uri(), request.version(), request.headers());
-        Some(Entry::new(log, asked, sender, engine.limiter().now()))
+        Some(Box::new(Entry::new(log, asked, sender, engine.limiter().now())))
     }
 }
 
@@ -218,7 +222,7 @@ pub(crate) fn authenticate(
     route: &Route,
     headers: &HeaderMap,
     attributes: &mut Attributes,
-    entry: &mut Option<Entry>,
+    entry: &mut Option<Box<Entry>>,
 ) -> bool {
     let Some(auth) = &route.auth else { return false };
     let sender = auth.look(headers, attributes);
