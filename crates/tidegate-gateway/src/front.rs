@@ -3,6 +3,7 @@
 
 mod end;
 mod express;
+mod gathered;
 mod own;
 pub(crate) mod strict;
 
@@ -22,6 +23,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::gateway::{Client, Gateway};
+use gathered::Gathered;
 use strict::Strict;
 
 /// The most headers of a request over HTTP/1.
@@ -107,7 +109,7 @@ impl Front {
         let stream = Strict::new(opened, is_http2);
         // What goes wrong on a connection is the client's doing, and ends with it.
         if is_http2 {
-            let (together, io) = (Together::default(), TokioIo::new(stream));
+            let (together, io) = (Together::default(), TokioIo::new(Gathered::new(stream)));
             let connection = http2(bounds, together.clone()).serve_connection(io, service);
             let mut connection = std::pin::pin!(connection);
             tokio::select! {
