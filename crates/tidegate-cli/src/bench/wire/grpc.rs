@@ -121,10 +121,8 @@ impl Wire for Grpc {
 
     #[inline]
     fn ask(&mut self, key: &Key, out: &mut Vec<u8>) {
-        let headers = match self.connection.is_fresh() {
-            true => &self.first_headers,
-            false => LATER_HEADERS,
-        };
+        let is_first = self.connection.is_fresh();
+        let headers = if is_first { &self.first_headers } else { LATER_HEADERS };
         let stream = self.connection.begin();
         frame::head(headers.len(), Kind::Headers, Flags::END_HEADERS, stream, out);
         out.extend_from_slice(headers);

@@ -127,6 +127,7 @@ impl<'a> Frame<'a> {
         Ok(payload)
     }
 
+    /// The number that the payload begins with.
     pub(crate) fn number(&self) -> Result<u32, Broken> {
         let number = self.payload.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
         number.ok_or(Broken::Malformed("a frame shorter than it says"))
@@ -134,11 +135,10 @@ impl<'a> Frame<'a> {
 
     /// The last stream of ours that a server that goes away has taken, and why it goes.
     pub(crate) fn going_away(&self) -> Result<(u32, Code), Broken> {
-        let Some((&[a, b, c, d, e, f, g, h], _)) = self.payload.split_first_chunk() else {
+        let Some((code, _)) = self.payload.get(4..).and_then(<[u8]>::split_first_chunk) else {
             return Err(Broken::Malformed("a frame shorter than it says"));
         };
-        let stream = u32::from_be_bytes([a, b, c, d]) & (u32::MAX >> 1);
-        Ok((stream, Code(u32::from_be_bytes([e, f, g, h]))))
+        Ok((self.number()? & (u32::MAX >> 1), Code(u32::from_be_bytes(*code))))
     }
 
     pub(crate) fn settings(&self) -> Result<impl Iterator<Item = (u16, u32)>, Broken> {
