@@ -42,6 +42,7 @@ use self::tally::Tally;
 use self::wire::Wire;
 use self::wire::grpc::{Grpc, Service};
 use self::wire::http::Http;
+use self::wire::http::streams::HttpStreams;
 use self::wire::resp::Resp;
 use crate::failure::Failure;
 use crate::{Answer, output};
@@ -54,9 +55,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Answer, Failure> {
     let outcome = match &args.protocol {
         Protocol::Http(http) => {
             let verb = if http.body.is_some() { "POST" } else { "GET" };
-            let request = format!("HTTP {verb} {}", http.path);
-            let wire = Http::new(&http.address, &http.path, http.body.as_deref());
-            measure("http", &http.address, request, args.load(), &wire)?
+            let (address, path, body) = (&http.address, &http.path, http.body.as_deref());
+            if http.http2 {
+                let request = format!("HTTP/2 {verb} {path}");
+                let wire = HttpStreams::new(address, path, body).ok_or_else(too_long)?;
+                measure("http2", address, request, args.load(), &wire)?
+            } else {
+                let request = format!("HTTP {verb} {path}");
+                measure("http", address, request, args.load(), &Http::new(address, path, body))?
+            }
         }
         Protocol::Grpc(grpc) => {
             let (service, request) = match grpc.service {
@@ -81,6 +88,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Answer, Failure> {
     }
     let Tally { errors, unanswered, .. } = outcome.tally;
     Ok(if errors + unanswered == 0 { Answer::Yes } else { Answer::No })
+}
+
+fn too_long() -> Failure {
+    let bytes = wire::FRAME_BYTES_MAX;
+    Failure::Asked(format!("over HTTP/2, paths and bodies have at most about {bytes} bytes here"))
 }
 
 fn measure<W: Wire + Clone + Send + 'static>(

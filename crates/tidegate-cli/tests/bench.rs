@@ -1,5 +1,6 @@
-//! `tidegate bench` against servers of a few lines that count what they are asked.
+//! `tidegate bench` against servers of a few lines that count what they are asked, and against our own.
 
+mod daemon;
 mod run;
 mod servers;
 
@@ -7,11 +8,14 @@ use std::process::{Command, Stdio};
 
 use run::{Ran, tidegate};
 use serde_json::Value;
-use servers::{Server, grpc, http, resp};
+use servers::{ASKED_MAX, Server, Then, grpc, http, http2, resetting, resp};
 
 fn bench(protocol: &str, server: &Server, more: &[&str]) -> (i32, Value) {
-    let address = server.address.to_string();
-    let mut args = vec!["bench", protocol, &address, "--duration", "1s", "--json"];
+    bench_at(protocol, &server.address.to_string(), more)
+}
+
+fn bench_at(protocol: &str, address: &str, more: &[&str]) -> (i32, Value) {
+    let mut args = vec!["bench", protocol, address, "--duration", "1s", "--json"];
     args.extend_from_slice(more);
     let ran = tidegate(&args);
     assert_eq!(ran.stderr, "", "nothing but data where there is no terminal");
@@ -44,7 +48,85 @@ fn http_counts_add_up() {
     let server = http();
     let (code, json) = bench("http", &server, &["--connections", "4", "--pipeline", "8"]);
     counts_add_up(&server, code, &json);
-    assert_eq!(json["request"], "HTTP GET /limit/{key}");
+    assert_eq!(
+        (&json["protocol"], &json["request"]),
+        (&"http".into(), &"HTTP GET /limit/{key}".into())
+    );
+}
+
+#[test]
+fn http2_counts_add_up_against_another_implementation_of_it() {
+    let server = http2(None);
+    let more = ["--http2", "--connections", "4", "--pipeline", "8"];
+    let (code, json) = bench("http", &server, &more);
+    counts_add_up(&server, code, &json);
+    assert_eq!(server.connections(), 4);
+    let request = "HTTP/2 GET /limit/{key}";
+    assert_eq!((&json["protocol"], &json["request"]), (&"http2".into(), &request.into()));
+}
+
+#[test]
+fn the_daemon_answers_over_http2_as_over_http1() {
+    let daemon = daemon::serve(&["--limit", "5 per day per key"]);
+    let address = daemon.address("http");
+    let body = r#"{"attributes":{"key":"posted:{key}"}}"#;
+    for version in [&[][..], &["--http2"]] {
+        for (paths, keys) in
+            [(&["--path", "/limit/v{key}"][..], 7), (&["--path", "/v1/check", "--body", body], 3)]
+        {
+            let keys_text = keys.to_string();
+            let more =
+                [version, paths, &["--pipeline", "8", "--connections", "2", "--keys", &keys_text]]
+                    .concat();
+            let (code, json) = bench_at("http", &address, &more);
+            assert_eq!((code, number(&json, "errors")), (0, 0), "{json:#}");
+            assert!(number(&json, "denied") > 100, "{json:#}");
+            let expected = if version.is_empty() { 5 * keys } else { 0 };
+            assert_eq!(number(&json, "allowed"), expected, "{json:#}");
+        }
+    }
+}
+
+#[test]
+fn the_gateway_forwards_and_denies_over_http2() {
+    let server = http2(None);
+    let upstream = format!("h2c://{}", server.address);
+    let gateway = |limit| {
+        let mut command = daemon::command();
+        command.args(["gateway", "--json", "--listen", ":0", "--admin", "off"]);
+        command.args(["--upstream", &upstream, "--limit", limit]);
+        daemon::Daemon::start(command)
+    };
+    let more = ["--http2", "--connections", "2", "--pipeline", "8"];
+    let forwarding = gateway("1000000000 per day per ip");
+    let (code, json) = bench_at("http", &forwarding.address("gateway"), &more);
+    counts_add_up(&server, code, &json);
+    let denying = gateway("1 per day per ip");
+    let (code, json) = bench_at("http", &denying.address("gateway"), &more);
+    assert_eq!((code, number(&json, "errors"), number(&json, "unanswered")), (0, 0, 0));
+    assert!(number(&json, "allowed") <= 1 && number(&json, "denied") > 100, "{json:#}");
+}
+
+#[test]
+fn a_server_that_goes_away_is_asked_over_another_connection() {
+    let server = http2(Some(Then::GoesAway));
+    let (code, json) =
+        bench("http", &server, &["--http2", "--connections", "2", "--pipeline", "4"]);
+    counts_add_up(&server, code, &json);
+    assert!(server.connections() >= server.asked() / (2 * ASKED_MAX), "{json:#}");
+}
+
+#[test]
+fn requests_that_are_cut_off_and_connections_that_are_ended_are_errors_in_words() {
+    for (server, words) in [
+        (resetting(), "the server cut a request off: refused stream"),
+        (http2(Some(Then::SendsAway)), "the server ended a connection: enhance your calm"),
+    ] {
+        let (code, json) =
+            bench("http", &server, &["--http2", "--connections", "1", "--pipeline", "2"]);
+        assert_eq!((code, &json["first_error"]), (1, &words.into()), "{json:#}");
+        assert!(number(&json, "errors") > 0);
+    }
 }
 
 #[test]
@@ -81,7 +163,7 @@ fn an_open_loop_sends_what_its_rate_says() {
 fn a_person_gets_a_picture() {
     let server = resp();
     let address = server.address.to_string();
-    let ran = tidegate(&["bench", "resp", &address, "--duration", "50ms", "--zipf", "1.1"]);
+    let ran = tidegate(&["bench", "resp", &address, "--duration", "500ms", "--zipf", "1.1"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     assert!(ran.stdout.contains("█"), "{}", ran.stdout);
     assert!(ran.stdout.contains("p99.9 "), "{}", ran.stdout);
@@ -102,8 +184,8 @@ fn a_server_that_is_not_there_is_said_plainly() {
 #[test]
 fn a_server_that_speaks_something_else_is_an_error_and_no_hang() {
     let server = http();
-    for protocol in ["resp", "grpc"] {
-        let (code, json) = bench(protocol, &server, &["--connections", "1"]);
+    for (protocol, more) in [("resp", &[][..]), ("grpc", &[]), ("http", &["--http2"])] {
+        let (code, json) = bench(protocol, &server, &[&["--connections", "1"], more].concat());
         assert_eq!((code, number(&json, "allowed"), number(&json, "denied")), (1, 0, 0));
         let error = json["first_error"].as_str().unwrap_or("");
         assert!(error.contains("does not speak this protocol"), "{protocol}: {json:#}");
@@ -130,6 +212,17 @@ fn ctrl_c_prints_what_there_is() {
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(json["interrupted"], true);
     assert!(number(&json, "answers") >= 100);
+}
+
+#[test]
+fn what_does_not_fit_a_frame_is_refused_before_anybody_is_asked() {
+    let long = "a".repeat(17_000);
+    let path = format!("/{long}");
+    for args in [["--path", &path], ["--body", &long]] {
+        let ran = tidegate(&[&["bench", "http", ":1", "--http2"], &args[..]].concat());
+        let stderr = "error: over HTTP/2, paths and bodies have at most about 16384 bytes here\n";
+        assert_eq!(ran, Ran { code: 2, stdout: String::new(), stderr: stderr.to_owned() });
+    }
 }
 
 #[test]

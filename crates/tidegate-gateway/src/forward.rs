@@ -80,7 +80,7 @@ impl Forward<'_> {
         self,
         mut request: Request<Incoming>,
         mut ticket: Ticket,
-        entry: &mut Option<Entry>,
+        entry: &mut Option<Box<Entry>>,
     ) -> Result<Response<ResponseBody>, Response<ResponseBody>> {
         let protocol = upgrade(&request);
         let is_http2 = request.version() == Version::HTTP_2;

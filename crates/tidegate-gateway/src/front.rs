@@ -3,6 +3,7 @@
 
 mod end;
 mod express;
+mod gathered;
 mod own;
 pub(crate) mod strict;
 
@@ -10,17 +11,19 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_server::listen::{Peer, Stream};
 use tidegate_server::metrics::Entrance;
 use tidegate_server::web::opening::Opened;
+use tidegate_server::web::together::Together;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::gateway::{Client, Gateway};
+use gathered::Gathered;
 use strict::Strict;
 
 /// The most headers of a request over HTTP/1.
@@ -103,33 +106,48 @@ impl Front {
             let gateway = Arc::clone(gateway);
             async move { Ok::<_, Infallible>(gateway.answer(client, request).await) }
         });
-        let builder = builder(bounds);
-        let io = TokioIo::new(Strict::new(opened, is_http2));
-        let connection = builder.serve_connection_with_upgrades(io, service);
-        let mut connection = std::pin::pin!(connection);
-        // Over HTTP/1 clients are told with their next answer that the connection ends; a client that keeps
-        // one and asks for nothing meanwhile loses nothing with it.
-        let ending = async { if is_http2 { drain.cancelled().await } else { self.grace().await } };
+        let stream = Strict::new(opened, is_http2);
         // What goes wrong on a connection is the client's doing, and ends with it.
-        tokio::select! {
-            biased;
-            _ = connection.as_mut() => return,
-            () = ending => connection.as_mut().graceful_shutdown(),
+        if is_http2 {
+            let (together, io) = (Together::default(), TokioIo::new(Gathered::new(stream)));
+            let connection = http2(bounds, together.clone()).serve_connection(io, service);
+            let mut connection = std::pin::pin!(connection);
+            tokio::select! {
+                biased;
+                _ = together.run(connection.as_mut()) => return,
+                () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
+            }
+            let _ = together.run(connection).await;
+        } else {
+            let io = TokioIo::new(stream);
+            let connection = http1(bounds).serve_connection(io, service).with_upgrades();
+            let mut connection = std::pin::pin!(connection);
+            // Clients are told with their next answer that the connection ends; a client that keeps one and
+            // asks for nothing meanwhile loses nothing with it.
+            tokio::select! {
+                biased;
+                _ = connection.as_mut() => return,
+                () = self.grace() => connection.as_mut().graceful_shutdown(),
+            }
+            let _ = connection.await;
         }
-        let _ = connection.await;
     }
 }
 
-fn builder(bounds: &FrontBounds) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+fn http1(bounds: &FrontBounds) -> http1::Builder {
+    let mut builder = http1::Builder::new();
     builder
-        .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head_timeout)
         .max_buf_size(bounds.head_bytes_max.max(HEAD_BYTES_MIN))
         .max_headers(HEADERS_MAX);
     builder
-        .http2()
+}
+
+/// Requests that come together are looked at together: where all are denied, their answers leave in one write.
+fn http2(bounds: &FrontBounds, together: Together) -> http2::Builder<Together> {
+    let mut builder = http2::Builder::new(together);
+    builder
         .timer(TokioTimer::new())
         .keep_alive_interval(Duration::from_mins(1))
         .keep_alive_timeout(Duration::from_secs(20))

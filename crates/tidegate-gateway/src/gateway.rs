@@ -9,13 +9,13 @@ use hyper::body::Incoming;
 use tidegate::Timestamp;
 use tidegate_identity::{Attributes, RequestParts};
 use tidegate_server::listen::accept::Shutdown;
-use tidegate_tower::grpc;
+use tidegate_tower::{Standing, grpc};
 
 use crate::access_log::{AccessLog, Entry};
 use crate::body::ResponseBody;
 use crate::forward::ended::Ended;
 use crate::forward::{Forward, hop, websocket};
-use crate::limit::{Limits, Refused, Ticket};
+use crate::limit::{AtOnce, Limits, Refused, Ticket};
 use crate::problem::Problem;
 use crate::route::{Route, Routes};
 
@@ -67,7 +67,7 @@ impl Gateway {
         self: &Arc<Self>,
         client: Client,
         request: Request<Incoming>,
-        entry: &mut Option<Entry>,
+        entry: &mut Option<Box<Entry>>,
     ) -> Result<Response<ResponseBody>, Response<ResponseBody>> {
         let answered = self.passed(client, request, entry).await;
         if let Err(response) = &answered
@@ -82,25 +82,22 @@ impl Gateway {
         self: &Arc<Self>,
         client: Client,
         mut request: Request<Incoming>,
-        entry: &mut Option<Entry>,
+        entry: &mut Option<Box<Entry>>,
     ) -> Result<Response<ResponseBody>, Response<ResponseBody>> {
         websocket::rewrite(&mut request);
         let mut attributes = Attributes::new();
         let now = self.limits.engine.limiter().now();
         let looked = self.look(client, &mut request, now, &mut attributes);
         let route = looked.map_err(Problem::response)?;
-        let admitted = self.admit(route, request.headers(), &mut attributes, entry).await;
-        let ticket = admitted.map_err(|refused| {
-            let grpc_type = grpc::content_type(request.headers()).cloned();
-            self.limits.response(refused, grpc_type)
-        })?;
+        let ticket = self.admit(route, request.headers(), now, &mut attributes, entry).await?;
         if let Some(folder) = &route.folder {
             let asked = (request.method(), request.uri(), request.headers());
             let path = attributes.value("path").unwrap_or_default();
             let found = folder.answer(asked, path, route.path_length()).await;
             return self.served(found, ticket, entry).map_err(Problem::response);
         }
-        self.forward(client, route, &attributes).send(request, ticket, entry).await
+        // Forwarding takes a lot of room, and who is denied need not carry it along.
+        Box::pin(self.forward(client, route, &attributes).send(request, ticket, entry)).await
     }
 
     /// Whose a request is, and where it goes. Nothing is counted, and nothing changes but how the host is
@@ -124,17 +121,32 @@ impl Gateway {
         if is_admitted { Ok(route) } else { Err(Problem::Forbidden) }
     }
 
-    /// Asks the limiter, and waits where it says so. From here on the request counts.
-    pub(crate) async fn admit(
+    /// Asks the limiter, and waits where it says so. From here on the request counts. One that does not pass is
+    /// answered.
+    async fn admit(
         &self,
         route: &Route,
         headers: &HeaderMap,
+        now: Timestamp,
         attributes: &mut Attributes,
-        entry: &mut Option<Entry>,
-    ) -> Result<Ticket, Refused> {
+        entry: &mut Option<Box<Entry>>,
+    ) -> Result<Ticket, Response<ResponseBody>> {
+        let (limits, grpc_type) = (&self.limits, grpc::content_type(headers));
         let is_refused = authenticate(route, headers, attributes, entry);
-        let ticket = self.limits.admit(&route.domain, attributes).await?;
-        begin(ticket, is_refused)
+        let denied = |standing: &Standing<'_>| limits.denial(standing, grpc_type.cloned());
+        let admitted = match limits.admit_at_once(&route.domain, attributes, now, denied) {
+            Some(AtOnce::Denied(response)) => return Err(response),
+            Some(AtOnce::Passes(ticket, delay)) => {
+                if !delay.is_zero() {
+                    tokio::time::sleep(delay).await;
+                }
+                Ok(ticket)
+            }
+            Some(AtOnce::Undecided(why)) => Err(Refused::Undecided(why)),
+            None => Box::pin(limits.admit(&route.domain, attributes)).await,
+        };
+        let begun = admitted.and_then(|ticket| begin(ticket, is_refused));
+        begun.map_err(|refused| limits.response(refused, grpc_type.cloned()))
     }
 
     /// How a request that was let through is sent on.
@@ -160,7 +172,7 @@ impl Gateway {
         &self,
         found: Result<Response<ResponseBody>, Problem>,
         mut ticket: Ticket,
-        entry: &mut Option<Entry>,
+        entry: &mut Option<Box<Entry>>,
     ) -> Result<Response<ResponseBody>, Problem> {
         let status = found.as_ref().map_or_else(|problem| problem.status(), Response::status);
         ticket.answered(status.as_u16());
@@ -183,17 +195,21 @@ impl Gateway {
             let detail = "the request has more than one API key, or half of one";
             return Err(Problem::Malformed(detail));
         }
+        if let Some(route) = self.routes.only() {
+            return Ok(route);
+        }
         let host = attributes.value("host").unwrap_or_default();
         let path = attributes.value("path").unwrap_or_default();
         self.routes.find(host, path).ok_or(Problem::NoRoute)
     }
 
-    pub(crate) fn entry<B>(&self, client: Client, request: &Request<B>) -> Option<Entry> {
+    /// Where there is no access log there is none, and what would be it passes through many hands.
+    pub(crate) fn entry<B>(&self, client: Client, request: &Request<B>) -> Option<Box<Entry>> {
         let log = self.access_log.as_ref()?;
         let engine = &self.limits.engine;
         let sender = engine.identity().client(&parts(client, request));
         let asked = (request.method(), request.uri(), request.version(), request.headers());
-        Some(Entry::new(log, asked, sender, engine.limiter().now()))
+        Some(Box::new(Entry::new(log, asked, sender, engine.limiter().now())))
     }
 }
 
@@ -206,7 +222,7 @@ pub(crate) fn authenticate(
     route: &Route,
     headers: &HeaderMap,
     attributes: &mut Attributes,
-    entry: &mut Option<Entry>,
+    entry: &mut Option<Box<Entry>>,
 ) -> bool {
     let Some(auth) = &route.auth else { return false };
     let sender = auth.look(headers, attributes);

@@ -141,10 +141,22 @@ impl Limits {
             (Refused::By(problem), _) => return problem.response(),
             (Refused::Undecided(why), None) => refusal::undecided(why),
             (Refused::Undecided(why), Some(grpc_type)) => grpc::undecided(why, grpc_type),
-            (Refused::Denied(answer), None) => refusal(&answer.standing(), self.headers),
-            (Refused::Denied(answer), Some(grpc_type)) => {
-                grpc::refusal(&answer.standing(), self.headers, grpc_type)
+            (Refused::Denied(answer), grpc_type) => {
+                return self.denial(&answer.standing(), grpc_type);
             }
+        };
+        response.map(ResponseBody::full)
+    }
+
+    /// The same to a request that the limiter denies.
+    pub(crate) fn denial(
+        &self,
+        standing: &Standing<'_>,
+        grpc_type: Option<HeaderValue>,
+    ) -> Response<ResponseBody> {
+        let response = match grpc_type {
+            None => refusal(standing, self.headers),
+            Some(grpc_type) => grpc::refusal(standing, self.headers, grpc_type),
         };
         response.map(ResponseBody::full)
     }

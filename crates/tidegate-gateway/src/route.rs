@@ -207,6 +207,14 @@ impl Routes {
         &self.0
     }
 
+    /// The route of every request, whatever its host and its path, where there is one alone.
+    pub(crate) fn only(&self) -> Option<&Route> {
+        match &self.0[..] {
+            [route] if route.hosts.is_empty() && route.path.is_empty() => Some(route),
+            _ => None,
+        }
+    }
+
     /// The most particular route that takes a request: first by its host, then by its path. The path of
     /// `OPTIONS *` is none, and is taken by routes for all paths.
     pub(crate) fn find(&self, host: &[u8], path: &[u8]) -> Option<&Route> {
@@ -255,6 +263,16 @@ mod tests {
         assert_eq!(found("c.b.example", "/api"), "4");
         assert_eq!(found("c.b.example", "/"), "3");
         assert_eq!(found("example", "*"), "0");
+    }
+
+    #[tokio::test]
+    async fn one_route_for_everything_need_not_be_looked_for() {
+        assert_eq!(routes(&[(&[], "/")]).only().map(|route| route.domain.as_str()), Some("0"));
+        let others: [&[(&[&str], &str)]; 4] =
+            [&[], &[(&[], "/api")], &[(&["a.example"], "/")], &[(&[], "/"), (&[], "/api")]];
+        for each in others {
+            assert!(routes(each).only().is_none(), "{each:?}");
+        }
     }
 
     #[tokio::test]

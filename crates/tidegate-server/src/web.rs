@@ -4,7 +4,7 @@
 pub mod date;
 mod guarded;
 pub mod opening;
-mod together;
+pub mod together;
 
 use std::error::Error as StdError;
 use std::time::Duration;

@@ -27,9 +27,43 @@ const NEAR: &str = "1 per day per ip";
 const NGINX_FAR: (&str, &str) = ("1000000r/s", "burst=1000000 nodelay");
 const NGINX_NEAR: (&str, &str) = ("1r/m", "");
 
-/// How many requests are under way on each connection: one, where a client waits for each answer before it asks
-/// again, and as many as a browser or a proxy sends at once.
-const UNDER_WAY: [u32; 2] = [1, 8];
+/// How clients ask.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Over HTTP/1.1; each answer is waited for before the next request.
+    One,
+    /// Over HTTP/1.1, in pipelines.
+    Pipelined,
+    /// Over HTTP/2, as many streams at a time as a browser or a proxy may have: this is how they ask.
+    Streams,
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::One, Self::Pipelined, Self::Streams];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::One => "a gateway, 1 KB, 1 under way",
+            Self::Pipelined => "a gateway, 1 KB, 8 under way",
+            Self::Streams => "a gateway, 1 KB, 8 streams of HTTP/2 under way",
+        }
+    }
+
+    fn under_way(self) -> u32 {
+        match self {
+            Self::One => 1,
+            Self::Pipelined | Self::Streams => 8,
+        }
+    }
+
+    /// How `tidegate bench` is told.
+    fn words(self) -> &'static [&'static str] {
+        match self {
+            Self::One | Self::Pipelined => &["http"],
+            Self::Streams => &["http", "--http2"],
+        }
+    }
+}
 
 pub(super) fn figures(
     tidegate: &Path,
@@ -40,26 +74,28 @@ pub(super) fn figures(
     let ours = gateway(tidegate, &behind, cores.server, FAR)?;
     let denying = gateway(tidegate, &behind, cores.server, NEAR)?;
     let answering = behind::start(ANSWERING, cores.server, &capture::denial(denying.port)?)?;
-    let nginx = |name, limit| nginx(name, &behind, cores.server, limit);
-    let (plain, _folder) = nginx(NGINX, None)?;
-    let (limited, _folder_of_limited) = nginx(NGINX_LIMITED, Some(NGINX_FAR))?;
-    let (nginx_denying, _folder_of_denying) = nginx(NGINX_DENYING, Some(NGINX_NEAR))?;
     let driver = Driver { tidegate: tidegate.to_owned(), core: cores.load, keys: load::KEYS };
     let (mut figures, mut notes) = (Vec::new(), Vec::new());
-    for under_way in UNDER_WAY {
-        let is_one = under_way == 1;
+    for way in Way::ALL {
+        let nginx = |name, limit| nginx(name, &behind, cores.server, limit, way);
+        let (plain, _folder) = nginx(NGINX, None)?;
+        let (limited, _folder_of_limited) = nginx(NGINX_LIMITED, Some(NGINX_FAR))?;
+        let (nginx_denying, _folder_of_denying) = nginx(NGINX_DENYING, Some(NGINX_NEAR))?;
+        let (is_one, words) = (way == Way::One, way.words());
         let mut entrants = vec![
-            entrant(OURS, &ours, &["http"], None),
-            entrant(NGINX, &plain, &["http"], is_one.then_some(0.8)),
-            denied(DENYING, &denying),
-            denied(NGINX_DENYING, &nginx_denying),
-            denied(ANSWERING, &answering),
+            entrant(OURS, &ours, words, None),
+            entrant(NGINX, &plain, words, is_one.then_some(0.8)),
+            denied(DENYING, &denying, words),
+            denied(NGINX_DENYING, &nginx_denying, words),
         ];
         if is_one {
-            entrants.push(entrant(NGINX_LIMITED, &limited, &["http"], None));
+            entrants.push(entrant(NGINX_LIMITED, &limited, words, None));
         }
-        let name = format!("a gateway, 1 KB, {under_way} under way");
-        let scenario = Scenario::closed(&name, 16, under_way, entrants);
+        // It knows no HTTP/2.
+        if way != Way::Streams {
+            entrants.push(denied(ANSWERING, &answering, words));
+        }
+        let scenario = Scenario::closed(way.name(), 16, way.under_way(), entrants);
         let tried = scenario.sharing_the_core_of_load().run(&driver, effort)?;
         figures.extend(tried.throughput());
         figures.extend(denials(&tried));
@@ -81,8 +117,9 @@ fn denials(tried: &Tried) -> Vec<Figure> {
     ratios.into_iter().flat_map(|(name, pair, target)| tried.ratio(name, pair, target)).collect()
 }
 
-fn denied(name: &'static str, server: &Server) -> Entrant {
-    let words = vec!["http".to_owned(), server.address().to_string()];
+fn denied(name: &'static str, server: &Server, words: &[&str]) -> Entrant {
+    let mut words = load::owned(words);
+    words.insert(1, server.address().to_string());
     Entrant { name, process: server.id(), asks: Asks::ToBeDenied(words), target: None }
 }
 
@@ -119,6 +156,7 @@ fn nginx(
     behind: &Server,
     core: usize,
     limit: Option<(&str, &str)>,
+    way: Way,
 ) -> Result<(Server, Folder), Box<dyn Error>> {
     let port = free_port()?;
     let path = std::env::temp_dir().join(format!("tidegate-bench-{}-{port}", std::process::id()));
@@ -129,6 +167,7 @@ fn nginx(
         (zone, format!("limit_req zone=all {more}; limit_req_status 429;"))
     });
     let (listen, server) = (local(port), behind.address());
+    let version = if way == Way::Streams { " http2" } else { "" };
     let settings = format!(
         "daemon off; master_process off; worker_processes 1; pid nginx.pid; error_log error.log crit;
 events {{ worker_connections 1024; }}
@@ -138,7 +177,7 @@ http {{
   uwsgi_temp_path uwsgi; scgi_temp_path scgi; {zone}
   upstream behind {{ server {server}; keepalive 64; keepalive_requests 1000000000; }}
   server {{
-    listen {listen};
+    listen {listen}{version};
     location / {{
       proxy_pass http://behind; proxy_http_version 1.1; proxy_set_header Connection \"\"; {limit}
     }}

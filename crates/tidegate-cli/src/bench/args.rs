@@ -24,6 +24,7 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate bench http                                     as fast as answers come, for 10 seconds
   tidegate bench http --rate 20000 --duration 1m          20,000 a second, whatever the server does
+  tidegate bench http :8000 --http2 --pipeline 8          over HTTP/2, 8 streams on each connection
   tidegate bench grpc 192.0.2.7:8081 --connections 4 --pipeline 32
   tidegate bench resp --pipeline 64 --keys 1000000 --zipf 1.1
   tidegate bench resp 127.0.0.1:6379 --command 'INCR {key}' --json
@@ -42,7 +43,7 @@ pub(crate) enum Protocol {
     Resp(RespArgs),
 }
 
-/// Over HTTP/1.1: `GET /limit/{key}` unless said otherwise
+/// Over HTTP/1.1 or HTTP/2: `GET /limit/{key}` unless said otherwise
 #[derive(Debug, clap::Args)]
 pub(crate) struct HttpArgs {
     /// The server
@@ -54,6 +55,9 @@ pub(crate) struct HttpArgs {
     /// JSON to post instead; `{key}` stands for the key. Its answer denies by `"allowed":false`
     #[arg(long, value_name = "JSON")]
     pub(crate) body: Option<String>,
+    /// Over HTTP/2, without TLS and without asking first. What is under way on a connection are streams
+    #[arg(long)]
+    pub(crate) http2: bool,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
 }
@@ -115,7 +119,7 @@ pub(crate) struct LoadArgs {
         value_parser = value_parser!(u32).range(1..=CONNECTIONS_MAX)
     )]
     pub(crate) connections: u32,
-    /// Requests under way on each connection, at most
+    /// Requests under way on each connection, at most; over HTTP/2 and gRPC they are streams
     #[arg(
         long, value_name = "N", default_value_t = 1,
         value_parser = value_parser!(u32).range(1..=PIPELINE_MAX)

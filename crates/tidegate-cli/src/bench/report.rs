@@ -12,7 +12,7 @@ use crate::output::HEADING;
 
 /// A run that is over.
 pub(crate) struct Outcome {
-    /// `http`, `grpc` or `resp`.
+    /// `http`, `http2`, `grpc` or `resp`.
     pub(crate) protocol: &'static str,
     pub(crate) address: String,
     /// What was sent, as it was asked for.

@@ -2,11 +2,13 @@
 
 pub(crate) mod grpc;
 pub(crate) mod http;
+mod http2;
 pub(crate) mod resp;
 mod template;
 
 use std::fmt;
 
+use self::http2::error::Code;
 use super::keys::Key;
 use super::tally::Verdict;
 
@@ -31,6 +33,9 @@ pub(crate) trait Wire {
     ) -> Result<usize, Broken>;
 }
 
+/// The most bytes of headers or of a body that a request over HTTP/2 has.
+pub(crate) const FRAME_BYTES_MAX: usize = http2::frame::PAYLOAD_BYTES_MAX;
+
 /// The most bytes of one answer.
 pub(crate) const ANSWER_BYTES_MAX: usize = 1 << 20;
 
@@ -45,6 +50,8 @@ pub(crate) enum Broken {
     Unasked,
     /// The server says that it takes no more requests here.
     GoingAway,
+    /// The server says that it takes no more requests here, and that we are to blame.
+    SentAway(Code),
 }
 
 impl fmt::Display for Broken {
@@ -53,6 +60,7 @@ impl fmt::Display for Broken {
             Self::Malformed(what) => write!(f, "the server does not speak this protocol: {what}"),
             Self::TooLong => write!(f, "an answer has more than {ANSWER_BYTES_MAX} bytes"),
             Self::Unasked => f.write_str("the server answered what nobody asked"),
+            Self::SentAway(code) => write!(f, "the server ended a connection: {code}"),
             Self::GoingAway => f.write_str("the server took no more requests on a connection"),
         }
     }

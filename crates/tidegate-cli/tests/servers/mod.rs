@@ -3,6 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, BufWriter, Read as _, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
@@ -123,15 +124,58 @@ pub(crate) fn resp() -> Server {
     })
 }
 
-/// Answers as Envoy's rate limit service does, on the HTTP/2 of the `h2` crate.
+/// What an HTTP/2 server does with its connection when it was asked often enough.
+#[derive(Clone, Copy)]
+pub(crate) enum Then {
+    /// It takes no more requests, and answers those that it has.
+    GoesAway,
+    /// It ends it, and says that this was too much.
+    SendsAway,
+}
+
+/// How many requests such a server takes on each connection.
+pub(crate) const ASKED_MAX: u64 = 50;
+
+/// Answers with 200 and 429 and a kilobyte, on the HTTP/2 of the `h2` crate.
+pub(crate) fn http2(then: Option<Then>) -> Server {
+    over_http2(move |connection, seen| {
+        Box::pin(async move {
+            let mut asked = 0;
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
+                assert!(request.uri().path().starts_with("/limit/key:0"), "{request:?}");
+                let status = if seen.is_denied() { 429 } else { 200 };
+                let head = http::Response::builder().status(status).body(()).expect("a head");
+                let mut stream = respond.send_response(head, false).expect("a stream");
+                stream.send_data(Bytes::from_static(&[b'x'; 1024]), true).expect("a stream");
+                asked += 1;
+                match then {
+                    Some(Then::GoesAway) if asked == ASKED_MAX => connection.graceful_shutdown(),
+                    Some(Then::SendsAway) if asked == ASKED_MAX => {
+                        connection.abrupt_shutdown(h2::Reason::ENHANCE_YOUR_CALM);
+                    }
+                    Some(Then::GoesAway | Then::SendsAway) | None => {}
+                }
+            }
+        })
+    })
+}
+
+/// Refuses every request.
+pub(crate) fn resetting() -> Server {
+    over_http2(|connection, seen| {
+        Box::pin(async {
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                seen.is_denied();
+                respond.send_reset(h2::Reason::REFUSED_STREAM);
+            }
+        })
+    })
+}
+
+/// Answers as Envoy's rate limit service does.
 pub(crate) fn grpc() -> Server {
-    Server::start(|stream, seen| {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        stream.set_nonblocking(true).expect("a socket");
-        runtime.block_on(async {
-            let stream = tokio::net::TcpStream::from_std(stream).expect("a socket");
-            let mut connection = h2::server::handshake(stream).await.expect("HTTP/2");
+    over_http2(|connection, seen| {
+        Box::pin(async {
             while let Some(Ok((request, respond))) = connection.accept().await {
                 let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
                 assert_eq!(request.uri().path(), path);
@@ -140,6 +184,26 @@ pub(crate) fn grpc() -> Server {
                 let code = if seen.is_denied() { 2 } else { 1 };
                 tokio::spawn(answer(request.into_body(), respond, code));
             }
+        })
+    })
+}
+
+type Connection = h2::server::Connection<tokio::net::TcpStream, Bytes>;
+
+/// Each connection with a runtime of its own.
+fn over_http2<S>(serve: S) -> Server
+where
+    S: for<'c> Fn(&'c mut Connection, &'c Seen) -> Pin<Box<dyn Future<Output = ()> + 'c>>,
+    S: Send + Sync + 'static,
+{
+    Server::start(move |stream, seen| {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        stream.set_nonblocking(true).expect("a socket");
+        runtime.block_on(async {
+            let stream = tokio::net::TcpStream::from_std(stream).expect("a socket");
+            let mut connection = h2::server::handshake(stream).await.expect("HTTP/2");
+            serve(&mut connection, seen).await;
         });
     })
 }

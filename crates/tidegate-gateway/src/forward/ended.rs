@@ -13,7 +13,7 @@ pub(crate) struct Ended {
     pub(crate) lent: Option<Lent>,
     pub(crate) busy: Option<Busy>,
     pub(crate) ticket: Option<Ticket>,
-    pub(crate) entry: Option<Entry>,
+    pub(crate) entry: Option<Box<Entry>>,
 }
 
 impl Ended {

@@ -214,7 +214,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
         request: &Request<()>,
         now: Timestamp,
         attributes: &mut Attributes,
-    ) -> Option<ControlFlow<(), (Ticket, Option<Entry>)>> {
+    ) -> Option<ControlFlow<(), (Ticket, Option<Box<Entry>>)>> {
         let (gateway, limits) = (self.gateway, &self.gateway.limits);
         let mut entry = gateway.entry(self.client, request);
         let is_refused = authenticate(route, request.headers(), attributes, &mut entry);
@@ -258,7 +258,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
         forward: &Forward<'_>,
         request: &mut Request<()>,
         mut ticket: Ticket,
-        entry: Option<Entry>,
+        entry: Option<Box<Entry>>,
     ) -> Option<()> {
         // What comes before it need not wait for an upstream.
         self.wire.send().await?;
@@ -283,7 +283,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
         forward: &Forward<'_>,
         reached: Reached<'_>,
         mut ticket: Ticket,
-        mut entry: Option<Entry>,
+        mut entry: Option<Box<Entry>>,
     ) -> Option<()> {
         let Reached { mut answer, busy, server } = reached;
         ticket.answered(answer.status.as_u16());
@@ -328,7 +328,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
     }
 
     /// Makes an answer of the gateway's own.
-    fn refuse(&mut self, request: &Request<()>, refused: Refused, entry: Option<Entry>) {
+    fn refuse(&mut self, request: &Request<()>, refused: Refused, entry: Option<Box<Entry>>) {
         let limits = &self.gateway.limits;
         let grpc_type = grpc::content_type(request.headers());
         let own = Own {

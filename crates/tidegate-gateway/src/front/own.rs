@@ -20,7 +20,7 @@ pub(super) struct Own<'w> {
     /// Whether it was asked for without its body, which would be taken for the next answer.
     pub(super) is_head: bool,
     pub(super) now: Timestamp,
-    pub(super) entry: Option<Entry>,
+    pub(super) entry: Option<Box<Entry>>,
 }
 
 impl Own<'_> {

@@ -14,35 +14,55 @@ use std::task::{Context, Poll, Waker};
 use hyper::rt::Executor;
 use parking_lot::Mutex;
 
-/// Requests that have begun and were not run yet. There are at most as many as a connection may have under
-/// way.
+/// What a connection over HTTP/2 hands its requests to.
 #[derive(Clone, Default)]
-pub(super) struct Together {
-    begun: Arc<Mutex<Vec<Begun>>>,
+pub struct Together {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whether the connection is being run, and will look at what has begun.
+    is_running: bool,
+    /// Requests that have begun and were not run yet. There are at most as many as a connection may have
+    /// under way.
+    begun: Vec<Begun>,
 }
 
 type Begun = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Together {
     fn execute(&self, request: F) {
-        self.begun.lock().push(Box::pin(request));
+        let mut state = self.state.lock();
+        if state.is_running {
+            state.begun.push(Box::pin(request));
+        } else {
+            // What a request begins by itself, such as a tunnel, is no request, and the connection may have
+            // nothing to wake for.
+            drop(state);
+            tokio::spawn(request);
+        }
     }
 }
 
 impl Together {
     /// Runs the connection that this is the executor of, and its requests.
-    pub(super) async fn run<C: Future>(&self, mut connection: Pin<&mut C>) -> C::Output {
+    pub async fn run<C: Future>(&self, mut connection: Pin<&mut C>) -> C::Output {
         let mut batch = Vec::new();
         poll_fn(|context| {
             loop {
-                if let Poll::Ready(end) = connection.as_mut().poll(context) {
-                    return Poll::Ready(end);
+                self.state.lock().is_running = true;
+                let polled = connection.as_mut().poll(context);
+                {
+                    let mut state = self.state.lock();
+                    state.is_running = false;
+                    std::mem::swap(&mut state.begun, &mut batch);
                 }
-                std::mem::swap(&mut *self.begun.lock(), &mut batch);
-                if batch.is_empty() {
-                    return Poll::Pending;
-                }
+                let is_over = polled.is_ready() || batch.is_empty();
                 batch.drain(..).for_each(begin);
+                if is_over {
+                    return polled;
+                }
                 // Now there is something to send.
             }
         })
@@ -63,6 +83,7 @@ fn begin(mut request: Begun) {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use tokio::sync::Notify;
@@ -110,6 +131,17 @@ mod tests {
         let mut connection = Connection::new(8);
         connection.run().await;
         assert_eq!(connection.seen, [0, 8]);
+    }
+
+    #[tokio::test]
+    async fn what_begins_while_the_connection_waits_does_not_wait_for_it() {
+        let (together, done) = (Together::default(), Arc::new(Notify::new()));
+        let connection = pin!(std::future::pending::<()>());
+        let mut waiting = pin!(together.run(connection));
+        assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+        let ending = Arc::clone(&done);
+        together.execute(async move { ending.notify_one() });
+        done.notified().await;
     }
 
     #[tokio::test]

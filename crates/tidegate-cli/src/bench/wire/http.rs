@@ -1,6 +1,8 @@
 //! HTTP/1.1, framed by hand: a status line, a `content-length`, a body. Anything else that HTTP can
 //! do is refused rather than guessed at.
 
+pub(crate) mod streams;
+
 use memchr::{memchr, memmem};
 
 use super::template::{Template, filled};
@@ -30,18 +32,18 @@ impl Http {
             ),
         };
         let reads_body = body.is_some();
-        Self { request: Template::new(&request), reads_body, answered: 0, closing: false }
+        Self { request: Template::new(request), reads_body, answered: 0, closing: false }
     }
+}
 
-    fn verdict(&self, status: u16, body: &[u8]) -> Verdict {
-        match status {
-            200 if self.reads_body && memmem::find(body, b"\"allowed\":false").is_some() => {
-                Verdict::Denied
-            }
-            200..=299 => Verdict::Allowed,
-            429 => Verdict::Denied,
-            _ => Verdict::Failed(format!("the server answered with status {status}")),
-        }
+/// What an answer says, whichever version of HTTP it came over. Where something was posted, a denial
+/// may stand in the body, and not in the status.
+fn verdict(status: u16, reads_body: bool, body: &[u8]) -> Verdict {
+    match status {
+        200 if reads_body && memmem::find(body, b"\"allowed\":false").is_some() => Verdict::Denied,
+        200..=299 => Verdict::Allowed,
+        429 => Verdict::Denied,
+        _ => Verdict::Failed(format!("the server answered with status {status}")),
     }
 }
 
@@ -70,7 +72,7 @@ impl Wire for Http {
         while let Some(head) = Head::parse(&input[read..])? {
             let rest = &input[read + head.bytes..];
             let Some(body) = rest.get(..head.body_bytes) else { break };
-            answers.push((self.answered, self.verdict(head.status, body)));
+            answers.push((self.answered, verdict(head.status, self.reads_body, body)));
             self.answered += 1;
             self.closing |= head.closes;
             read += head.bytes + head.body_bytes;

@@ -1,7 +1,7 @@
 //! Bytes with places for a key in them. Keys are all of one length, so lengths that a protocol asks
 //! for can be written beforehand.
 
-use crate::bench::keys::{KEY_SHAPE, Key};
+use crate::bench::keys::{KEY_BYTES, KEY_SHAPE, Key};
 
 /// How the place of the key is written by users.
 pub(crate) const PLACE: &str = "{key}";
@@ -14,8 +14,20 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    pub(crate) fn new(text: &str) -> Self {
-        Self { pieces: text.split(PLACE).map(|piece| piece.as_bytes().to_vec()).collect() }
+    pub(crate) fn new(text: impl AsRef<[u8]>) -> Self {
+        let (mut pieces, mut rest) = (Vec::new(), text.as_ref());
+        while let Some(place) = memchr::memmem::find(rest, PLACE.as_bytes()) {
+            pieces.push(rest[..place].to_vec());
+            rest = &rest[place + PLACE.len()..];
+        }
+        pieces.push(rest.to_vec());
+        Self { pieces }
+    }
+
+    /// How many bytes are written.
+    pub(crate) fn bytes(&self) -> usize {
+        let keys = self.pieces.len().saturating_sub(1) * KEY_BYTES;
+        self.pieces.iter().map(Vec::len).sum::<usize>() + keys
     }
 
     /// The same, of bytes that hold one key as it looks.
@@ -53,8 +65,10 @@ mod tests {
     #[test]
     fn keys_go_where_their_places_are() {
         let mut out = Vec::new();
-        Template::new("a{key}b{key}").write(b"key:000000000007", &mut out);
+        let twice = Template::new("a{key}b{key}");
+        twice.write(b"key:000000000007", &mut out);
         assert_eq!(out, b"akey:000000000007bkey:000000000007");
+        assert_eq!(twice.bytes(), out.len());
         out.clear();
         Template::new("PING").write(b"key:000000000007", &mut out);
         assert_eq!(out, b"PING");

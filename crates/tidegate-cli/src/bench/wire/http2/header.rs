@@ -1,36 +1,41 @@
-//! Headers of HTTP/2 (HPACK, RFC 7541): those of our requests, written once, and of an answer the two
+//! Headers of HTTP/2 (HPACK, RFC 7541): how those of our requests are written, and of an answer the two
 //! that say whether it went well. The table of headers for answers was declined, so an answer refers
 //! to the fixed table alone and names everything else in full.
 
 use super::super::Broken;
 
-/// What the server's table must hold for [`LATER`]: four headers, with what HPACK adds to each.
-pub(super) const TABLE_BYTES: u32 = 512;
+/// What the server's table must hold for [`KEPT`]: four headers, with what HPACK adds to each.
+pub(crate) const TABLE_BYTES: u32 = 512;
 
-/// `:method POST`, `:scheme http`, and the last four that [`first`] put into the table.
-pub(super) const LATER: &[u8] = &[0x83, 0x86, 0xc1, 0xc0, 0xbf, 0xbe];
+/// Headers of the fixed table, whole.
+pub(crate) const METHOD_GET: u8 = 0x82;
+pub(crate) const METHOD_POST: u8 = 0x83;
+pub(crate) const SCHEME_HTTP: u8 = 0x86;
+/// Names of the fixed table, whose header is to be kept in the other one.
+pub(crate) const PATH_KEPT: u8 = 0x44;
+pub(crate) const AUTHORITY_KEPT: u8 = 0x41;
+pub(crate) const CONTENT_TYPE_KEPT: u8 = 0x5f;
+pub(crate) const CONTENT_LENGTH_KEPT: u8 = 0x5c;
+/// A header to be kept whose name is in no table.
+pub(crate) const NEW_KEPT: u8 = 0x40;
+/// A path that is not to be kept.
+pub(crate) const PATH: u8 = 0x04;
+/// The headers that were kept, from the last one back.
+pub(crate) const KEPT: [u8; 4] = [0xbe, 0xbf, 0xc0, 0xc1];
 
-/// Headers that name everything and put what the fixed table lacks into the other one.
-pub(super) fn first(path: &str, authority: &str) -> Vec<u8> {
-    let mut out = vec![0x83, 0x86];
-    // `:path`, `:authority` and `content-type` are 4, 1 and 31 in the fixed table.
-    for (name, value) in [(0x44, path), (0x41, authority), (0x5f, "application/grpc")] {
-        out.push(name);
-        text(value, &mut out);
-    }
-    out.push(0x40);
-    text("te", &mut out);
-    text("trailers", &mut out);
-    out
+/// A header whose name is in the fixed table.
+pub(crate) fn named(name: u8, value: &str, out: &mut Vec<u8>) {
+    out.push(name);
+    text(value, value.len(), out);
 }
 
-/// Text as it is, without Huffman's code.
-fn text(value: &str, out: &mut Vec<u8>) {
-    if value.len() < 127 {
-        out.push(value.len() as u8);
+/// Text as it is, without Huffman's code, and how long it will be once keys stand in it.
+pub(crate) fn text(value: &str, length: usize, out: &mut Vec<u8>) {
+    if length < 127 {
+        out.push(length as u8);
     } else {
         out.push(127);
-        let mut rest = value.len() - 127;
+        let mut rest = length - 127;
         while rest >= 128 {
             out.push((rest % 128) as u8 | 0x80);
             rest /= 128;
@@ -42,9 +47,9 @@ fn text(value: &str, out: &mut Vec<u8>) {
 
 /// What matters of the headers or trailers of an answer.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Headers {
-    pub(super) status: Option<u32>,
-    pub(super) grpc_status: Option<u32>,
+pub(crate) struct Headers {
+    pub(crate) status: Option<u32>,
+    pub(crate) grpc_status: Option<u32>,
 }
 
 /// `:status` in the fixed table, from 8 on.
@@ -57,10 +62,23 @@ const GRPC_STATUS: &[u8] = b"grpc-status";
 const GRPC_STATUS_CODED: &[u8] = &[0x9a, 0xca, 0xc8, 0xb2, 0x12, 0x34, 0xda, 0x8f];
 
 impl Headers {
-    pub(super) fn parse(block: &[u8]) -> Result<Self, Broken> {
+    pub(crate) fn parse(block: &[u8]) -> Result<Self, Broken> {
+        Self::parse_until(block, |_| false)
+    }
+
+    /// The status of an answer, which stands before everything else, and nothing after it.
+    pub(crate) fn status(block: &[u8]) -> Result<Option<u32>, Broken> {
+        Self::parse_until(block, |headers| headers.status.is_some()).map(|headers| headers.status)
+    }
+
+    #[inline]
+    fn parse_until(block: &[u8], is_enough: impl Fn(&Self) -> bool) -> Result<Self, Broken> {
         let mut headers = Self::default();
         let mut reader = Reader { block };
         while let Some(&first) = reader.block.first() {
+            if is_enough(&headers) {
+                break;
+            }
             match first {
                 // A header of the fixed table, name and value.
                 0x80.. => {
@@ -189,12 +207,22 @@ mod tests {
 
     #[test]
     fn statuses_are_read_in_every_spelling() {
-        let status = |block: &[u8]| parsed(block).status;
+        let status = |block: &[u8]| {
+            assert_eq!(Headers::status(block).unwrap(), parsed(block).status);
+            parsed(block).status
+        };
         assert_eq!(status(&[0x88]), Some(200));
         assert_eq!(status(&[0x3f, 0xe1, 0x1f, 0x8d]), Some(404));
         assert_eq!(status(b"\x08\x03429"), Some(429));
         // 429 in Huffman's code: 011010 00010 011111, then ones.
         assert_eq!(status(&[0x48, 0x83, 0b0110_1000, 0b0100_1111, 0b1111_1111]), Some(429));
+    }
+
+    #[test]
+    fn what_follows_a_status_is_not_looked_at_where_only_that_matters() {
+        assert_eq!(Headers::status(&[0x88, 0xbe]).unwrap(), Some(200));
+        assert!(Headers::parse(&[0x88, 0xbe]).is_err());
+        assert_eq!(Headers::status(b"\x00\x01a\x01b").unwrap(), None);
     }
 
     #[test]
@@ -225,7 +253,7 @@ mod tests {
     #[test]
     fn long_text_says_its_length_in_several_bytes() {
         let mut out = Vec::new();
-        text(&"a".repeat(300), &mut out);
+        text(&"a".repeat(300), 300, &mut out);
         assert_eq!(out[..3], [127, 0xad, 0x01]);
         let mut reader = Reader { block: &out };
         assert_eq!(reader.text().unwrap().1.len(), 300);
