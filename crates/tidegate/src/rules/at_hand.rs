@@ -27,7 +27,7 @@ impl<C: Clock> RuleLimiter<C, Place> {
         now: Timestamp,
         then: impl FnOnce(Result<&mut RuleDecision, CheckError>) -> T,
     ) -> Option<T> {
-        let mut decision = RuleDecision::pending(self.current.load(), now);
+        let mut decision = RuleDecision::pending(self.current.keep(), now);
         let decided = self.decide_at_once(&mut decision, call)?;
         Some(then(decided.map(|()| &mut decision)))
     }
@@ -40,7 +40,7 @@ impl<C: Clock> RuleLimiter<C, Place> {
         now: Timestamp,
         ends: impl FnOnce(&mut RuleDecision) -> Option<T>,
     ) -> Option<Result<ControlFlow<T, RuleDecision>, CheckError>> {
-        let mut decision = RuleDecision::pending(self.current.load(), now);
+        let mut decision = RuleDecision::pending(self.current.keep(), now);
         if let Err(error) = self.decide_at_once(&mut decision, call)? {
             return Some(Err(error));
         }
@@ -53,7 +53,7 @@ impl<C: Clock> RuleLimiter<C, Place> {
     /// The same for who keeps the decision.
     #[inline]
     pub fn check_now(&self, call: &Call<'_>) -> Option<Result<RuleDecision, CheckError>> {
-        let mut decision = RuleDecision::pending(self.current.load(), self.clock.now_unordered());
+        let mut decision = RuleDecision::pending(self.current.keep(), self.clock.now_unordered());
         let decided = self.decide_at_once(&mut decision, call)?;
         Some(decided.map(|()| decision))
     }

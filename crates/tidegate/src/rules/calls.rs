@@ -114,7 +114,7 @@ impl<C: Clock> RuleLimiter<C, Table> {
     #[inline]
     fn decide_now(&self, call: &Call<'_>, does: Does) -> Result<RuleDecision, CheckError> {
         // It is made where it is handed back, and not moved there.
-        let mut result = Ok(RuleDecision::pending(self.current.load(), self.clock.now_unordered()));
+        let mut result = Ok(RuleDecision::pending(self.current.keep(), self.clock.now_unordered()));
         if let Ok(decision) = &mut result {
             let decided = match self.start(decision, call, does) {
                 Ok(true) => Ok(()),

@@ -3,7 +3,6 @@
 //! something that may wait; in memory it never does.
 
 use std::future::Future;
-use std::sync::Arc;
 
 use tidegate_core::{self as core, Operation, Terms, Timestamp, Verdict};
 use tidegate_rules::compile::{CompiledLimit, CompiledRules, Role, RuleId};
@@ -266,7 +265,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     }
 
     pub(super) async fn complete_in(&self, decision: &mut RuleDecision, status: u16) {
-        let rules = Arc::clone(&decision.rules);
+        let rules = decision.rules.clone();
         let refunded = |rule| !rules.rule(rule).count.counts(status);
         self.give_back(&S::Deadline::default(), decision, refunded).await;
     }

@@ -1,9 +1,7 @@
 //! The answer to one call, over all rules that match.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::Guard;
 use smallvec::SmallVec;
 use tidegate_core::{self as core, Key, LeaseId, Limit, Span, Timestamp, Verdict};
 use tidegate_rules::compile::{CompiledLimit, CompiledRules, DomainId, Role, RuleId};
@@ -12,6 +10,7 @@ use tidegate_rules::rule::{Count, Rule};
 use tidegate_store::Source;
 
 use super::backing::DecidedBy;
+use super::in_force::Kept;
 use crate::decision::severity;
 
 /// Whether a call may pass, and what its *binding* limit says: the one that denies it for longest,
@@ -22,7 +21,7 @@ use crate::decision::severity;
 #[derive(Debug)]
 #[must_use = "a decision that nobody reads limits nothing"]
 pub struct RuleDecision {
-    pub(super) rules: Guard<Arc<CompiledRules>>,
+    pub(super) rules: Kept,
     pub(super) at: Timestamp,
     /// The same as all nodes understand it.
     pub(super) told_at: Timestamp,
@@ -96,7 +95,7 @@ pub(super) const fn distance(source: Source) -> u8 {
 
 impl RuleDecision {
     /// A decision that is still to be made.
-    pub(super) fn pending(rules: Guard<Arc<CompiledRules>>, at: Timestamp) -> Self {
+    pub(super) fn pending(rules: Kept, at: Timestamp) -> Self {
         Self {
             rules,
             at,

@@ -45,7 +45,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         held: &[Held],
     ) -> Result<RuleDecision, CheckError> {
         let now = self.clock.now();
-        let mut decision = RuleDecision::pending(self.current.load(), now);
+        let mut decision = RuleDecision::pending(self.current.keep(), now);
         decision.group = self.sharing.group_of(call.attributes);
         let RuleDecision { rules, plan, decisions, by, group, .. } = &mut decision;
         rules.resolve(&self.ask(rules, call, now), plan).map_err(CheckError::Resolve)?;
