@@ -37,13 +37,10 @@ impl RuleDecision {
         let counted = Self {
             rules: self.rules.clone(),
             at: self.at,
-            told_at: self.told_at,
-            plan: self.plan.clone(),
-            decisions: self.decisions.clone(),
             outcome: self.outcome,
             taken: self.taken & !places,
-            by: self.by.clone(),
-            group: self.group,
+            one: self.one,
+            lists: self.lists.clone(),
         };
         self.taken &= places;
         counted
@@ -121,7 +118,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
                     let _ = self.give_back_in(table, &decision.rules, planned, operation);
                     continue;
                 }
-                backs.push(Back { planned: *planned, operation, group: decision.group, source });
+                backs.push(Back { planned: *planned, operation, group: decision.group(), source });
             }
         }
         // What has been counted is settled: nothing gives it back a second time.

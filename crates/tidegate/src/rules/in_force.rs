@@ -151,11 +151,9 @@ impl Clone for Kept {
 impl Drop for Kept {
     #[inline]
     fn drop(&mut self) {
-        let Self { rules, mark } = self;
-        // A thread that ends has no place any more: then the rules are dropped with what was to be done.
-        if let Some(rules) = rules.take() {
-            let _ = KEPT.try_with(|places| place(places, *mark).leave(*mark, rules));
-        }
+        // A thread that ends has no place any more. What is not left there is dropped as any reference is.
+        let _ =
+            KEPT.try_with(|places| place(places, self.mark).exchange(self.mark, &mut self.rules));
     }
 }
 
@@ -198,12 +196,12 @@ impl Place {
         if self.mark.get() == mark { self.spare.take() } else { None }
     }
 
+    /// Leaves a reference for the next decision, and hands back the one that is there already.
     #[inline]
-    fn leave(&self, mark: u64, rules: Arc<CompiledRules>) {
-        // Dropped where there is one already.
-        let other =
-            if self.mark.get() == mark { self.spare.replace(Some(rules)) } else { Some(rules) };
-        drop(other);
+    fn exchange(&self, mark: u64, rules: &mut Option<Arc<CompiledRules>>) {
+        if self.mark.get() == mark {
+            *rules = self.spare.replace(rules.take());
+        }
     }
 
     fn again(&self, mark: u64) -> Option<Arc<CompiledRules>> {
