@@ -195,13 +195,25 @@ impl CompiledRules {
         self.domain(name).map(|domain| domain.id)
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "every request comes by, and names are short")]
     pub(crate) fn domain(&self, name: &str) -> Option<&CompiledDomain> {
+        // Mostly there is one.
+        let first = self.domains.first()?;
+        if is_same(first.name.as_bytes(), name.as_bytes()) {
+            return Some(first);
+        }
+        self.other_domain(name)
+    }
+
+    /// Apart, so that there is little code around what is common.
+    #[inline(never)]
+    fn other_domain(&self, name: &str) -> Option<&CompiledDomain> {
         /// So many names are compared faster than one is hashed.
         const FEW: usize = 4;
         if self.domains.len() <= FEW {
             let is_it = |one: &&CompiledDomain| is_same(one.name.as_bytes(), name.as_bytes());
-            return self.domains.iter().find(is_it);
+            return self.domains[1..].iter().find(is_it);
         }
         Some(&self.domains[*self.by_name.get(name)?])
     }

@@ -94,7 +94,8 @@ impl Index {
     }
 
     /// Looks at a request, of which nothing is known yet, and finds the rules that match.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what it finds would pass through memory")]
     pub(crate) fn find(&self, view: &mut View<'_>) -> Found {
         let mut finding = Finding { index: self, first: None, more: Postings::new() };
         view.look(&self.names, self.root.bits(), &mut finding);

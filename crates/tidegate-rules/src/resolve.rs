@@ -69,6 +69,27 @@ pub struct Planned {
     pub cost: u64,
 }
 
+/// The only charge of a request: it takes what the request costs under a limit that is not stretched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Only {
+    /// Which domain it is.
+    pub domain: DomainId,
+    /// The only rule that matches.
+    pub rule: RuleId,
+    /// Its only limit.
+    pub limit: LimitId,
+    /// Whose counter.
+    pub key: Key,
+}
+
+impl Only {
+    /// The charge.
+    #[inline]
+    pub fn planned(&self, cost: u64) -> Planned {
+        Planned { limit: self.limit, relaxed: false, key: self.key, cost }
+    }
+}
+
 impl Plan {
     /// A rule denies, unless it is in shadow. The first that does is told.
     fn refuse(&mut self, (id, rule): (RuleId, &CompiledRule), refusal: Refusal) {
@@ -96,71 +117,93 @@ impl Plan {
 impl CompiledRules {
     /// Adds to `plan` what follows from a request. Nothing is allocated where a few charges follow.
     pub fn resolve(&self, ask: &Ask<'_>, plan: &mut Plan) -> Result<(), ResolveError> {
-        let Some(domain) = self.domain(ask.domain) else { return Ok(()) };
-        plan.domain = Some(domain.id);
+        let room = &mut *plan;
+        if let Some(only) = self.resolve_only(ask, move || room)? {
+            plan.domain = Some(only.domain);
+            plan.matched.push(only.rule);
+            plan.charges.push(only.planned(ask.cost));
+        }
+        Ok(())
+    }
+
+    /// What follows from a request where that is one charge of one ordinary rule, as it is for most. Everything else is
+    /// added to the plan that is asked for, and to no plan what is handed back: to make room for several charges, and
+    /// to look how many they have become, takes as long as to find the one.
+    #[inline(never)]
+    pub fn resolve_only<'p>(
+        &self,
+        ask: &Ask<'_>,
+        plan: impl FnOnce() -> &'p mut Plan,
+    ) -> Result<Option<Only>, ResolveError> {
+        let Some(domain) = self.domain(ask.domain) else {
+            plan();
+            return Ok(None);
+        };
         if ask.attributes.len() > ATTRIBUTES_MAX {
+            plan().domain = Some(domain.id);
             return Err(ResolveError::TooManyAttributes { max: ATTRIBUTES_MAX });
         }
         if let Some(straight) = &domain.straight
-            && self.apply_straight(ask, straight, plan)
+            && let Some(value) = straight.counted(ask)
         {
-            return Ok(());
+            return Ok(self.plain(ask, domain, (straight.rule, straight.limits), value, plan));
         }
         let mut view = View::new(ask.attributes);
         let found = domain.index.find(&mut view);
         if let Found::One(number) = found
             && domain.descriptors.is_none()
-            && self.apply_ordinary(ask, RuleId::new(domain.first + number), &view, plan)
+            && let id = RuleId::new(domain.first + number)
+            && let Some(Ordinary { by, limits }) = self.compiled_rule(id).ordinary
+            && let Some(value) = view.value(by)
         {
-            return Ok(());
+            return Ok(self.plain(ask, domain, (id, limits), value, plan));
         }
-        self.apply_all(ask, domain, (&view, found.all()), plan)
+        self.apply_all(ask, domain, (&view, found.all()), plan())?;
+        Ok(None)
     }
 
-    /// Adds the charges of the only rule that there is, where the request has the attribute that it counts by. Says
-    /// whether that is so; it is what [`apply_ordinary`](Self::apply_ordinary) would add.
-    #[inline(never)]
-    fn apply_straight(&self, ask: &Ask<'_>, straight: &Straight, plan: &mut Plan) -> bool {
-        let is_it = |one: &&Attribute<'_>| is_same(one.name.as_bytes(), straight.by.as_bytes());
-        let Some(Attribute { value, .. }) = ask.attributes.iter().find(is_it) else { return false };
-        self.push_plain(ask, straight.rule, straight.limits, value, plan);
-        true
-    }
-
-    /// Adds the charges of the only rule that matches, where it is as ordinary as most are and the request
-    /// has the attribute that it counts by. Says whether that is so; it is what
-    /// [`apply_all`](Self::apply_all) would add.
-    #[inline]
-    fn apply_ordinary(&self, ask: &Ask<'_>, id: RuleId, view: &View<'_>, plan: &mut Plan) -> bool {
-        let Some(Ordinary { by, limits }) = self.compiled_rule(id).ordinary else { return false };
-        let Some(value) = view.value(by) else { return false };
-        self.push_plain(ask, id, limits, value, plan);
-        true
-    }
-
+    /// What follows from the only rule that matches, where it is as ordinary as most are and the request has the
+    /// attribute that it counts by. It is what [`apply_all`](Self::apply_all) would add.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "every request comes by one of two callers")]
-    fn push_plain(
+    fn plain<'p>(
         &self,
         ask: &Ask<'_>,
-        rule: RuleId,
-        limits: PlainLimits,
+        domain: &CompiledDomain,
+        (rule, limits): (RuleId, PlainLimits),
         counted: &[u8],
+        plan: impl FnOnce() -> &'p mut Plan,
+    ) -> Option<Only> {
+        let subject = self.hasher.bytes(counted);
+        let key = subject.key(self.limit(limits.first).salt());
+        let only = Only { domain: domain.id, rule, limit: limits.first, key };
+        if limits.more == 0 {
+            return Some(only);
+        }
+        self.push_several(ask, only, limits, subject, plan());
+        None
+    }
+
+    /// Adds the charges of a rule that has several limits.
+    #[inline(never)]
+    fn push_several(
+        &self,
+        ask: &Ask<'_>,
+        first: Only,
+        limits: PlainLimits,
+        subject: Subject,
         plan: &mut Plan,
     ) {
-        plan.matched.push(rule);
-        let subject = self.hasher.bytes(counted);
+        plan.domain = Some(first.domain);
+        plan.matched.push(first.rule);
+        // No more than can be decided together: a rule with more is refused when it is read.
+        debug_assert!((limits.more as usize) < Self::LIMITS_MAX);
+        plan.charges.push(first.planned(ask.cost));
         let planned = |limit| {
             let key = subject.key(self.limit(limit).salt());
             Planned { limit, relaxed: false, key, cost: ask.cost }
         };
-        // No more than can be decided together: a rule with more is refused when it is read.
-        debug_assert!((limits.more as usize) < Self::LIMITS_MAX);
-        plan.charges.push(planned(limits.first));
-        // Most rules have one, and an iterator over none takes time too.
-        if limits.more > 0 {
-            plan.charges.extend(limits.others().map(planned));
-        }
+        plan.charges.extend(limits.others().map(planned));
     }
 
     /// Adds what follows from all rules that match, whatever they say.
@@ -172,6 +215,7 @@ impl CompiledRules {
         (view, found): (&View<'_>, &[u32]),
         plan: &mut Plan,
     ) -> Result<(), ResolveError> {
+        plan.domain = Some(domain.id);
         let mut subjects = Subjects::default();
         for &number in found {
             let id = RuleId::new(domain.first + number);
@@ -286,6 +330,15 @@ impl CompiledRules {
             }
         }
         rule.candidate.limits().for_each(&mut push);
+    }
+}
+
+impl Straight {
+    /// The value that the rule counts by, where the request has it.
+    #[inline(never)]
+    fn counted<'a>(&self, ask: &Ask<'a>) -> Option<&'a [u8]> {
+        let is_it = |one: &&Attribute<'_>| is_same(one.name.as_bytes(), self.by.as_bytes());
+        ask.attributes.iter().find(is_it).map(|one| one.value)
     }
 }
 

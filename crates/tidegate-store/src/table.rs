@@ -180,6 +180,32 @@ impl Table {
         self.decide_otherwise(now, &Charge { limit, key, operation }, probe, finish)
     }
 
+    /// The same for whoever has much else to do around it: all but the most ordinary case is behind a call, so that there
+    /// is little code in between.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub fn decide_fetched_shortly(
+        &self,
+        now: Timestamp,
+        limit: &Limit,
+        Fetched { key, probe }: Fetched,
+        operation: Operation,
+    ) -> Decision {
+        debug_assert_eq!(probe, self.places.probe(key), "a key that another table has fetched");
+        if let Limit::TokenBucket(bucket) = limit
+            && operation == (Operation::Take { cost: 1 })
+            && let Some(decision) = self.take_plainly(bucket, probe, now)
+        {
+            return decision;
+        }
+        self.decide_apart(now, &Charge { limit, key, operation }, probe)
+    }
+
+    #[inline(never)]
+    fn decide_apart(&self, now: Timestamp, charge: &Charge<'_>, probe: Probe) -> Decision {
+        self.decide_otherwise(now, charge, probe, |decision| decision)
+    }
+
     /// Decides a take of 1 in the most ordinary case of all: from a bucket that is neither full nor
     /// in debt, in its first line, with nobody else at it. `None` for all else, and then nothing was changed.
     #[inline(always)]

@@ -15,6 +15,7 @@ mod decision;
 pub mod descriptors;
 mod ending;
 mod given;
+mod in_force;
 #[cfg(feature = "redis")]
 mod in_order;
 mod leases;

@@ -72,7 +72,8 @@ fn absorb_all(mut lanes: [u64; 4], bytes: &[u8]) -> [u64; 4] {
 }
 
 /// The bytes after the last whole word, as a number.
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "as above")]
 fn tail(bytes: &[u8], rest: &[u8]) -> u64 {
     let bits = 8 * rest.len() as u32;
     if let Some(last) = bytes.last_chunk::<8>() {

@@ -8,7 +8,7 @@ use tidegate_store::{Charge, Request, Source, StoreError};
 
 use super::backing::{Answered, Backing, DecidedBy, Few};
 use super::decide::{Together, never_deny};
-use super::decision::{Outcome, RuleDecision};
+use super::decision::{Lists, Outcome, RuleDecision};
 use super::in_order::in_order;
 use super::limiter::{CheckError, Does, PENDING, RuleLimiter, charge};
 use crate::Clock;
@@ -26,7 +26,8 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         let deadline = S::Deadline::default();
         let mut unfinished = Unfinished { limiter: self, decision, is_finished: false };
         let decided = self.decide_all(&deadline, unfinished.decision, does).await;
-        unfinished.decision.told_at = self.store.told_time(unfinished.decision.at);
+        let told_at = self.store.told_time(unfinished.decision.at);
+        unfinished.decision.lists.get_or_insert_default().told_at = Some(told_at);
         unfinished.is_finished = true;
         drop(unfinished);
         if let Err(error) = decided {
@@ -49,8 +50,9 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         decision: &mut RuleDecision,
         does: Does,
     ) -> Result<(), CheckError> {
-        decision.decisions.resize(decision.plan.charges.len(), PENDING);
-        let refused = decision.plan.denied_by.is_some();
+        let Lists { plan, decisions, .. } = decision.lists.get_or_insert_default();
+        decisions.resize(plan.charges.len(), PENDING);
+        let refused = plan.denied_by.is_some();
         let now_does = does.unless(refused);
         let in_force = self.decide_together(deadline, decision, now_does, Together::InForce);
         let all_allow = in_force.await?;
@@ -106,7 +108,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     fn asked<'d>(&self, decision: &'d RuleDecision, does: Does, together: Together) -> Asked<'d> {
         let rules: &CompiledRules = &decision.rules;
         let members = || decision.members(together).map(|(_, planned)| planned);
-        let mut terms = self.terms(rules, members().map(|planned| (planned, decision.group)));
+        let mut terms = self.terms(rules, members().map(|planned| (planned, decision.group())));
         if together != Together::InForce {
             terms.iter_mut().for_each(never_deny);
         }
@@ -141,13 +143,13 @@ impl RuleDecision {
     fn members(&self, together: Together) -> impl Iterator<Item = (usize, &Planned)> {
         let is_in =
             move |(_, planned): &(usize, &Planned)| together.has(self.rules.limit(planned.limit));
-        self.plan.charges.iter().enumerate().filter(is_in)
+        self.charges().iter().enumerate().filter(is_in)
     }
 
     /// The rules in shadow that apply, and what else is only tried out.
     fn tried(&self) -> Few<Together> {
         let mut tried: Few<Together> = Few::new();
-        for planned in &self.plan.charges {
+        for planned in self.charges() {
             // The charges of a rule stand together, so each group comes up once.
             let this = Together::of(self.rules.limit(planned.limit));
             if this != Together::InForce && tried.last() != Some(&this) {
@@ -159,7 +161,8 @@ impl RuleDecision {
 
     /// Takes note of what they were answered, and says whether all of them allow.
     fn answer(&mut self, together: Together, does: Does, answered: &Answered) -> bool {
-        let Self { rules, at, plan, decisions, by, taken, .. } = self;
+        let Self { rules, at, lists, taken, .. } = self;
+        let Lists { plan, decisions, by, .. } = lists.get_or_insert_default();
         let is_in =
             |(_, planned): &(usize, &Planned)| Together::of(rules.limit(planned.limit)) == together;
         let (mut all_allow, mut bits) = (true, 0);
@@ -202,7 +205,7 @@ impl<C: Clock, S: Backing> Drop for Unfinished<'_, C, S> {
             let limit = decision.rules.limit(planned.limit).limit(planned.relaxed);
             let operation = Operation::Release { lease };
             let charge = Charge { limit, key: planned.key, operation };
-            let its = limiter.sharing.terms_of(&decision.rules, planned, decision.group);
+            let its = limiter.sharing.terms_of(&decision.rules, planned, decision.group());
             if decision.by(index).source == Source::Fallback {
                 limiter.store.give_back_share(decision.at, &charge, its);
                 continue;

@@ -10,7 +10,7 @@ use tidegate_store::{Charge, Request};
 
 use super::backing::sealed::Backing as _;
 use super::backing::{DecidedBy, Few};
-use super::decision::{Outcome, RuleDecision};
+use super::decision::{Lists, Outcome, RuleDecision};
 use super::limiter::{Call, CheckError, Does, RuleLimiter, charge};
 use super::place::Place;
 use crate::Clock;
@@ -27,7 +27,7 @@ impl<C: Clock> RuleLimiter<C, Place> {
         now: Timestamp,
         then: impl FnOnce(Result<&mut RuleDecision, CheckError>) -> T,
     ) -> Option<T> {
-        let mut decision = RuleDecision::pending(self.current.load(), now);
+        let mut decision = RuleDecision::pending(self.current.keep(), now);
         let decided = self.decide_at_once(&mut decision, call)?;
         Some(then(decided.map(|()| &mut decision)))
     }
@@ -40,7 +40,7 @@ impl<C: Clock> RuleLimiter<C, Place> {
         now: Timestamp,
         ends: impl FnOnce(&mut RuleDecision) -> Option<T>,
     ) -> Option<Result<ControlFlow<T, RuleDecision>, CheckError>> {
-        let mut decision = RuleDecision::pending(self.current.load(), now);
+        let mut decision = RuleDecision::pending(self.current.keep(), now);
         if let Err(error) = self.decide_at_once(&mut decision, call)? {
             return Some(Err(error));
         }
@@ -53,7 +53,7 @@ impl<C: Clock> RuleLimiter<C, Place> {
     /// The same for who keeps the decision.
     #[inline]
     pub fn check_now(&self, call: &Call<'_>) -> Option<Result<RuleDecision, CheckError>> {
-        let mut decision = RuleDecision::pending(self.current.load(), self.clock.now_unordered());
+        let mut decision = RuleDecision::pending(self.current.keep(), self.clock.now_unordered());
         let decided = self.decide_at_once(&mut decision, call)?;
         Some(decided.map(|()| decision))
     }
@@ -96,7 +96,7 @@ impl<C: Clock> RuleLimiter<C, Place> {
     #[inline]
     pub(super) fn spend_at_hand(&self, decision: &mut RuleDecision, does: Does) -> bool {
         let Place::Shared(shared) = &self.store else { return false };
-        let plan = &decision.plan;
+        let Some(plan) = decision.plan() else { return false };
         if does != Does::Take || plan.denied_by.is_some() || plan.shadow_denied_by.is_some() {
             return false;
         }
@@ -105,28 +105,31 @@ impl<C: Clock> RuleLimiter<C, Place> {
             _ => self.spend_several(shared, decision),
         };
         if is_spent {
-            decision.told_at = self.store.told_time(decision.at);
+            let told_at = self.store.told_time(decision.at);
+            decision.lists.get_or_insert_default().told_at = Some(told_at);
         }
         is_spent
     }
 
     #[inline]
     fn spend_one(&self, shared: &Shared, decision: &mut RuleDecision) -> bool {
-        let planned = &decision.plan.charges[0];
-        let terms = self.sharing.terms_of(&decision.rules, planned, decision.group);
-        let charge = charge(&decision.rules, planned, Does::Take);
-        let Some(settled) = shared.spend_one(decision.at, &charge, terms) else { return false };
-        let limit = decision.rules.limit(planned.limit);
-        decision.outcome = Outcome::of_one(limit, settled.decision.verdict);
-        decision.decisions.push(settled.decision);
-        decision.by.push(DecidedBy::of(&settled));
-        decision.taken = 1;
+        let RuleDecision { rules, at, outcome, taken, lists, .. } = decision;
+        let Lists { plan, decisions, by, group, .. } = lists.get_or_insert_default();
+        let planned = &plan.charges[0];
+        let terms = self.sharing.terms_of(rules, planned, *group);
+        let charge = charge(rules, planned, Does::Take);
+        let Some(settled) = shared.spend_one(*at, &charge, terms) else { return false };
+        *outcome = Outcome::of_one(rules.limit(planned.limit), settled.decision.verdict);
+        decisions.push(settled.decision);
+        by.push(DecidedBy::of(&settled));
+        *taken = 1;
         true
     }
 
     /// What is only tried out is decided by itself, and not here.
     fn spend_several(&self, shared: &Shared, decision: &mut RuleDecision) -> bool {
-        let RuleDecision { rules, at, plan, decisions, by, group, .. } = decision;
+        let RuleDecision { rules, at, taken, lists, .. } = decision;
+        let Lists { plan, decisions, by, group, .. } = lists.get_or_insert_default();
         if !plan.charges.iter().all(|planned| rules.limit(planned.limit).is_enforced()) {
             return false;
         }
@@ -144,11 +147,11 @@ impl<C: Clock> RuleLimiter<C, Place> {
             });
         drop(charges);
         if !is_spent {
-            decision.decisions.clear();
-            decision.by.clear();
+            decisions.clear();
+            by.clear();
             return false;
         }
-        decision.taken = (1 << decision.decisions.len()) - 1;
+        *taken = (1 << decisions.len()) - 1;
         decision.outcome = Outcome::of(decision);
         true
     }

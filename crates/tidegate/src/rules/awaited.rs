@@ -210,7 +210,7 @@ impl<C: Clock> RuleLimiter<C, Place> {
     }
 
     async fn decide(&self, call: &Call<'_>, does: Does) -> Result<RuleDecision, CheckError> {
-        let mut decision = RuleDecision::pending(self.current.load(), self.clock.now());
+        let mut decision = RuleDecision::pending(self.current.keep(), self.clock.now());
         if !self.start(&mut decision, call, does)? && !self.spend_at_hand(&mut decision, does) {
             self.finish(&mut decision, does).await?;
         }

@@ -4,9 +4,7 @@ use std::fmt;
 use std::path::Path;
 #[cfg(feature = "redis")]
 use std::sync::Arc;
-use std::sync::Mutex;
 
-use arc_swap::ArcSwap;
 use tidegate_core::{Consistency, Limit, OnStoreFailure};
 #[cfg(feature = "redis")]
 use tidegate_redis::Shared;
@@ -17,6 +15,7 @@ use tidegate_rules::rule::RuleSet;
 use tidegate_store::{Table, TableConfig, TableError};
 
 use super::carry::Carrier;
+use super::in_force::InForce;
 use super::limiter::RuleLimiter;
 #[cfg(feature = "redis")]
 use super::place::Place;
@@ -124,7 +123,7 @@ impl<C: Clock> RuleLimiterBuilder<C> {
         check_limits(&rules, |limit| config.check(limit))?;
         let table = Table::new(config, self.clock.now()).map_err(RulesError::Memory)?;
         Ok(RuleLimiter {
-            current: ArcSwap::from_pointee(rules),
+            current: InForce::new(rules),
             store: table,
             sharing: self.sharing,
             hasher,
@@ -132,7 +131,6 @@ impl<C: Clock> RuleLimiterBuilder<C> {
             clock: self.clock,
             pressure: PressureSignal::default(),
             carrier: Carrier::default(),
-            reloading: Mutex::new(()),
         })
     }
 }
@@ -154,7 +152,7 @@ impl<C: Clock> RuleLimiterBuilder<C> {
         let rules = CompiledRules::shared(self.rules, &hasher);
         check_limits(&rules, |limit| shared.check(limit))?;
         Ok(RuleLimiter {
-            current: ArcSwap::from_pointee(rules),
+            current: InForce::new(rules),
             store: Place::Shared(shared),
             sharing: self.sharing,
             hasher,
@@ -162,7 +160,6 @@ impl<C: Clock> RuleLimiterBuilder<C> {
             clock: self.clock,
             pressure: PressureSignal::default(),
             carrier: Carrier::default(),
-            reloading: Mutex::new(()),
         })
     }
 }
@@ -171,19 +168,10 @@ impl<C: Clock> RuleLimiterBuilder<C> {
 impl<C: Clock> From<RuleLimiter<C, Table>> for RuleLimiter<C, Place> {
     /// The same limiter in memory, behind the calls that may wait.
     fn from(limiter: RuleLimiter<C, Table>) -> Self {
-        let RuleLimiter {
-            current,
-            store,
-            sharing,
-            hasher,
-            label,
-            clock,
-            pressure,
-            carrier,
-            reloading,
-        } = limiter;
+        let RuleLimiter { current, store, sharing, hasher, label, clock, pressure, carrier } =
+            limiter;
         let store = Place::Memory(store);
-        Self { current, store, sharing, hasher, label, clock, pressure, carrier, reloading }
+        Self { current, store, sharing, hasher, label, clock, pressure, carrier }
     }
 }
 

@@ -7,7 +7,8 @@ use tidegate_store::snapshot::SnapshotError;
 use tidegate_store::{Stats, Table};
 
 use super::backing::at_once;
-use super::decision::RuleDecision;
+use super::decision::{Lists, RuleDecision};
+use super::in_force::Kept;
 use super::limiter::{Call, CheckError, Checker, Does, RuleLimiter};
 use crate::Clock;
 
@@ -113,19 +114,46 @@ impl<C: Clock> RuleLimiter<C, Table> {
 
     #[inline]
     fn decide_now(&self, call: &Call<'_>, does: Does) -> Result<RuleDecision, CheckError> {
-        // It is made where it is handed back, and not moved there.
-        let mut result = Ok(RuleDecision::pending(self.current.load(), self.clock.now_unordered()));
-        if let Ok(decision) = &mut result {
-            let decided = match self.start(decision, call, does) {
-                Ok(true) => Ok(()),
-                Ok(false) => self.finish_in(&self.store, decision, does),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = decided {
-                result = Err(error);
-            }
+        let (rules, at) = (self.current.keep(), self.clock.now_unordered());
+        let mut lists: Option<Lists> = None;
+        let room = &mut lists;
+        let ask = self.ask(&rules, call, at);
+        let only = rules.resolve_only(&ask, move || &mut room.get_or_insert_default().plan);
+        let only = only.map_err(CheckError::Resolve)?;
+        let Some(only) = only else { return self.decide_planned(rules, at, lists, does) };
+        let single = (&*rules, &only, only.planned(call.cost));
+        let (one, outcome, taken) = self.decide_only(&self.store, single, at, does);
+        if !outcome.is_allowed() && does == Does::Take {
+            let one = Some(one);
+            let decision = RuleDecision { rules, at, outcome, taken, one, lists: None };
+            return Ok(self.refused(decision));
         }
-        result
+        // All parts of it are known, so it is made where it is handed back, and not moved there.
+        Ok(RuleDecision { rules, at, outcome, taken, one: Some(one), lists: None })
+    }
+
+    /// Charges a call that was refused.
+    #[cold]
+    #[inline(never)]
+    fn refused(&self, decision: RuleDecision) -> RuleDecision {
+        self.charge_refused_in(&decision);
+        decision
+    }
+
+    /// Decides a call whose plan is made.
+    #[inline(never)]
+    fn decide_planned(
+        &self,
+        rules: Kept,
+        at: Timestamp,
+        lists: Option<Lists>,
+        does: Does,
+    ) -> Result<RuleDecision, CheckError> {
+        let mut decision = RuleDecision { lists, ..RuleDecision::pending(rules, at) };
+        if !self.start_planned(&self.store, &mut decision, does) {
+            self.finish_in(&self.store, &mut decision, does)?;
+        }
+        Ok(decision)
     }
 }
 

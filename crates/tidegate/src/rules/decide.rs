@@ -3,16 +3,15 @@
 //! something that may wait; in memory it never does.
 
 use std::future::Future;
-use std::sync::Arc;
 
-use tidegate_core::{self as core, Operation, Terms, Timestamp, Verdict};
+use tidegate_core::{self as core, Operation, Terms, Timestamp};
 use tidegate_rules::compile::{CompiledLimit, CompiledRules, Role, RuleId};
-use tidegate_rules::resolve::{Plan, Planned};
+use tidegate_rules::resolve::{Only, Plan, Planned};
 use tidegate_store::{Charge, Request, Settled, Source, Table};
 
 use super::backing::{Backing, DecidedBy, Few, at_once};
 use super::carry::key_under;
-use super::decision::{Outcome, RuleDecision};
+use super::decision::{Lists, One, Outcome, RuleDecision};
 use super::limiter::{Call, CheckError, Does, PENDING, RuleLimiter, charge, charge_under};
 use crate::Clock;
 
@@ -46,7 +45,8 @@ fn decide_in_force(
     decision: &mut RuleDecision,
     does: Does,
 ) -> Result<(), CheckError> {
-    let RuleDecision { rules, at, plan, decisions, taken, .. } = decision;
+    let RuleDecision { rules, at, lists, taken, .. } = decision;
+    let Lists { plan, decisions, .. } = lists.get_or_insert_default();
     let charges: Few<Charge<'_>> =
         plan.charges.iter().map(|planned| charge(rules, planned, does)).collect();
     let mut all_allow = true;
@@ -68,7 +68,8 @@ fn decide_in(
     does: Does,
     together: Together,
 ) -> Result<bool, CheckError> {
-    let RuleDecision { rules, at, plan, decisions, taken, .. } = decision;
+    let RuleDecision { rules, at, lists, taken, .. } = decision;
+    let Lists { plan, decisions, .. } = lists.get_or_insert_default();
     let rules: &CompiledRules = rules;
     let is_in = |(_, planned): &(usize, &Planned)| together.has(rules.limit(planned.limit));
     let members = || plan.charges.iter().enumerate().filter(is_in);
@@ -109,44 +110,82 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         call: &Call<'_>,
         does: Does,
     ) -> Result<bool, CheckError> {
-        let RuleDecision { rules, at, plan, decisions, outcome, taken, .. } = decision;
+        let RuleDecision { rules, at, one, lists, outcome, taken } = decision;
         let (rules, now): (&CompiledRules, _) = (rules, *at);
-        rules.resolve(&self.ask(rules, call, now), plan).map_err(CheckError::Resolve)?;
+        let ask = self.ask(rules, call, now);
         let Some(table) = self.store.memory() else {
-            decision.group = self.sharing.group_of(call.attributes);
+            let lists = lists.get_or_insert_default();
+            rules.resolve(&ask, &mut lists.plan).map_err(CheckError::Resolve)?;
+            lists.group = self.sharing.group_of(call.attributes);
             return Ok(false);
         };
-        let planned = match (&plan.charges[..], plan.denied_by, plan.shadow_denied_by) {
-            ([planned], None, None) => planned,
-            ([], None, None) => {
-                *outcome = Outcome::ALLOWED;
-                return Ok(true);
-            }
-            _ => return Ok(false),
+        let only = rules.resolve_only(&ask, move || &mut lists.get_or_insert_default().plan);
+        let Some(only) = only.map_err(CheckError::Resolve)? else {
+            return Ok(self.start_planned(table, decision, does));
         };
-        // The line is on its way meanwhile.
-        let fetched = table.prefetch(planned.key);
-        let limit = rules.limit(planned.limit);
-        self.carrier.carry(table, limit, planned, now);
-        let Charge { limit: in_force, operation, .. } = charge_under(limit, planned, does);
-        // Put where it stays at once: what is written in parts cannot be copied as a whole until all of it
-        // has reached the cache.
-        let verdict = table.decide_fetched(now, in_force, fetched, operation, |decided| {
-            decisions.push(decided);
-            decided.verdict
-        });
-        let allowed = matches!(verdict, Verdict::Allow { .. });
-        *outcome = Outcome::of_one(limit, verdict);
-        *taken = u64::from(does.takes(allowed));
-        if !decision.outcome.is_allowed() && does == Does::Take {
+        let single = (rules, &only, only.planned(call.cost));
+        let (decided, follows, took) = self.decide_only(table, single, now, does);
+        (*one, *outcome, *taken) = (Some(decided), follows, took);
+        if !outcome.is_allowed() && does == Does::Take {
             self.charge_refused_in(decision);
         }
         Ok(true)
     }
 
+    /// Decides a call under the only limit that applies, in memory. Says what was decided and what follows, and which
+    /// charges took something.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what is decided would pass through memory")]
+    pub(super) fn decide_only(
+        &self,
+        table: &Table,
+        (rules, only, planned): (&CompiledRules, &Only, Planned),
+        now: Timestamp,
+        does: Does,
+    ) -> (One, Outcome, u64) {
+        // The line is on its way meanwhile.
+        let fetched = table.prefetch(planned.key);
+        let limit = rules.limit(planned.limit);
+        self.carrier.carry(table, limit, &planned, now);
+        let Charge { limit: in_force, operation, .. } = charge_under(limit, &planned, does);
+        let decided = table.decide_fetched_shortly(now, in_force, fetched, operation);
+        let outcome = Outcome::of_one(limit, decided.verdict);
+        (One::new(only, planned, decided), outcome, does.takes(decided.is_allowed()).into())
+    }
+
+    /// Decides a call whose plan is made, where there is one charge in it or none.
+    #[inline(never)]
+    pub(super) fn start_planned(
+        &self,
+        table: &Table,
+        decision: &mut RuleDecision,
+        does: Does,
+    ) -> bool {
+        let RuleDecision { rules, at, lists, outcome, taken, .. } = decision;
+        let Lists { plan, decisions, .. } = lists.get_or_insert_default();
+        let planned = match (&plan.charges[..], plan.denied_by, plan.shadow_denied_by) {
+            ([planned], None, None) => planned,
+            ([], None, None) => {
+                *outcome = Outcome::ALLOWED;
+                return true;
+            }
+            _ => return false,
+        };
+        let limit = rules.limit(planned.limit);
+        self.carrier.carry(table, limit, planned, *at);
+        let decided = table.decide_one(*at, &charge_under(limit, planned, does));
+        decisions.push(decided);
+        *outcome = Outcome::of_one(limit, decided.verdict);
+        *taken = u64::from(does.takes(decided.is_allowed()));
+        if !outcome.is_allowed() && does == Does::Take {
+            self.charge_refused_in(decision);
+        }
+        true
+    }
+
     /// Charges a call that was refused under its only limit, in memory.
     #[inline(never)]
-    fn charge_refused_in(&self, decision: &RuleDecision) {
+    pub(super) fn charge_refused_in(&self, decision: &RuleDecision) {
         let answers = decision.answers_by_group();
         let deadline = S::Deadline::default();
         at_once(self.charge_refused(&deadline, &decision.rules, decision.at, answers));
@@ -179,23 +218,24 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         does: Does,
     ) -> Result<(), CheckError> {
         let mut is_all_in_force = true;
-        for planned in &decision.plan.charges {
+        for planned in decision.charges() {
             let limit = decision.rules.limit(planned.limit);
             is_all_in_force &= limit.is_enforced();
             self.carrier.carry(table, limit, planned, decision.at);
         }
-        let refused = decision.plan.denied_by.is_some();
+        let refused = decision.denied_by().is_some();
         if is_all_in_force {
             return decide_in_force(table, decision, does.unless(refused));
         }
-        decision.decisions.resize(decision.plan.charges.len(), PENDING);
+        let Lists { plan, decisions, .. } = decision.lists.get_or_insert_default();
+        decisions.resize(plan.charges.len(), PENDING);
         let all_allow = decide_in(table, decision, does.unless(refused), Together::InForce)?;
         // Where the call does not pass, it would not be charged to the rules in shadow either.
         let does = does.unless(refused || !all_allow);
         let mut last = Together::InForce;
-        for index in 0..decision.plan.charges.len() {
+        for index in 0..decision.charges().len() {
             // The charges of a rule stand together, so each group comes up once.
-            let limit = decision.rules.limit(decision.plan.charges[index].limit);
+            let limit = decision.rules.limit(decision.charges()[index].limit);
             if !limit.is_enforced() && !last.has(limit) {
                 last = Together::of(limit);
                 decide_in(table, decision, does, last)?;
@@ -266,7 +306,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     }
 
     pub(super) async fn complete_in(&self, decision: &mut RuleDecision, status: u16) {
-        let rules = Arc::clone(&decision.rules);
+        let rules = decision.rules.clone();
         let refunded = |rule| !rules.rule(rule).count.counts(status);
         self.give_back(&S::Deadline::default(), decision, refunded).await;
     }
@@ -293,7 +333,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
                 let _ = self.give_back_in(table, &decision.rules, planned, operation);
                 continue;
             }
-            backs.push(Back { planned: *planned, operation, group: decision.group, source });
+            backs.push(Back { planned: *planned, operation, group: decision.group(), source });
         }
         if !backs.is_empty() {
             self.give_back_to(deadline, &decision.rules, &backs, &mut |_, _| {}).await;

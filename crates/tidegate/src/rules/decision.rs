@@ -1,17 +1,17 @@
 //! The answer to one call, over all rules that match.
 
-use std::sync::Arc;
+use std::slice;
 use std::time::Duration;
 
-use arc_swap::Guard;
 use smallvec::SmallVec;
 use tidegate_core::{self as core, Key, LeaseId, Limit, Span, Timestamp, Verdict};
 use tidegate_rules::compile::{CompiledLimit, CompiledRules, DomainId, Role, RuleId};
-use tidegate_rules::resolve::{Plan, Planned, Refusal};
+use tidegate_rules::resolve::{Only, Plan, Planned, Refusal};
 use tidegate_rules::rule::{Count, Rule};
 use tidegate_store::Source;
 
 use super::backing::DecidedBy;
+use super::in_force::Kept;
 use crate::decision::severity;
 
 /// Whether a call may pass, and what its *binding* limit says: the one that denies it for longest,
@@ -22,20 +22,57 @@ use crate::decision::severity;
 #[derive(Debug)]
 #[must_use = "a decision that nobody reads limits nothing"]
 pub struct RuleDecision {
-    pub(super) rules: Guard<Arc<CompiledRules>>,
+    pub(super) rules: Kept,
     pub(super) at: Timestamp,
-    /// The same as all nodes understand it.
-    pub(super) told_at: Timestamp,
-    pub(super) plan: Plan,
-    /// One for each charge of the plan, in the same order.
-    pub(super) decisions: SmallVec<[core::Decision; 2]>,
     pub(super) outcome: Outcome,
     /// Which of the charges took something, a bit for each.
     pub(super) taken: u64,
-    /// Who decided each of them; empty where all was decided by memory, at `at`.
+    /// The only charge and its answer, where memory decided an ordinary call, as it mostly does. There is nothing in the
+    /// lists then.
+    pub(super) one: Option<One>,
+    /// All others. They are not made before they are needed, because empty lists take time too.
+    pub(super) lists: Option<Lists>,
+}
+
+/// The only limit that applies, and what memory has decided.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct One {
+    domain: DomainId,
+    rule: RuleId,
+    planned: Planned,
+    decision: core::Decision,
+}
+
+/// Any number of limits, and who has decided them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lists {
+    pub(super) plan: Plan,
+    /// One for each charge of the plan, in the same order.
+    pub(super) decisions: SmallVec<[core::Decision; 2]>,
+    /// Who decided each of them; empty where all was decided by memory, at the time of the call.
     pub(super) by: SmallVec<[DecidedBy; 1]>,
+    /// The time of the call as all nodes understand it, where that is another.
+    pub(super) told_at: Option<Timestamp>,
     /// The group of servers that the call's attributes say.
     pub(super) group: Option<u8>,
+}
+
+impl One {
+    #[inline]
+    pub(super) fn new(only: &Only, planned: Planned, decision: core::Decision) -> Self {
+        Self { domain: only.domain, rule: only.rule, planned, decision }
+    }
+}
+
+impl Lists {
+    /// Forgets everything and keeps the room.
+    fn clear(&mut self) {
+        self.plan.clear();
+        self.decisions.clear();
+        self.by.clear();
+        self.told_at = None;
+        self.group = None;
+    }
 }
 
 /// What follows from all answers together.
@@ -96,30 +133,67 @@ pub(super) const fn distance(source: Source) -> u8 {
 
 impl RuleDecision {
     /// A decision that is still to be made.
-    pub(super) fn pending(rules: Guard<Arc<CompiledRules>>, at: Timestamp) -> Self {
-        Self {
-            rules,
-            at,
-            told_at: at,
-            plan: Plan::default(),
-            decisions: SmallVec::new(),
-            outcome: Outcome::PENDING,
-            taken: 0,
-            by: SmallVec::new(),
-            group: None,
-        }
+    pub(super) fn pending(rules: Kept, at: Timestamp) -> Self {
+        Self { rules, at, outcome: Outcome::PENDING, taken: 0, one: None, lists: None }
     }
 
     /// Makes it one that is still to be made, with the room that it has.
     #[inline]
     pub(super) fn clear(&mut self, at: Timestamp) {
-        self.plan.clear();
-        self.decisions.clear();
         self.at = at;
-        self.told_at = at;
         self.taken = 0;
-        self.by.clear();
-        self.group = None;
+        self.one = None;
+        if let Some(lists) = &mut self.lists {
+            lists.clear();
+        }
+    }
+
+    /// The charges, in the order of the rules.
+    #[inline]
+    pub(super) fn charges(&self) -> &[Planned] {
+        match (&self.one, &self.lists) {
+            (Some(one), _) => slice::from_ref(&one.planned),
+            (None, Some(lists)) => &lists.plan.charges,
+            (None, None) => &[],
+        }
+    }
+
+    /// What was decided of each charge, in the same order.
+    #[inline]
+    pub(super) fn decisions(&self) -> &[core::Decision] {
+        match (&self.one, &self.lists) {
+            (Some(one), _) => slice::from_ref(&one.decision),
+            (None, Some(lists)) => &lists.decisions,
+            (None, None) => &[],
+        }
+    }
+
+    /// The rules that match, in the order of the files.
+    #[inline]
+    fn matches(&self) -> &[RuleId] {
+        match (&self.one, &self.lists) {
+            (Some(one), _) => slice::from_ref(&one.rule),
+            (None, Some(lists)) => &lists.plan.matched,
+            (None, None) => &[],
+        }
+    }
+
+    /// What follows from the call, where that is more than one ordinary charge.
+    #[inline]
+    pub(super) fn plan(&self) -> Option<&Plan> {
+        self.lists.as_ref().map(|lists| &lists.plan)
+    }
+
+    /// A rule that denies whatever has been taken, and why.
+    #[inline]
+    pub(super) fn denied_by(&self) -> Option<(RuleId, Refusal)> {
+        self.plan()?.denied_by
+    }
+
+    /// The group of servers that the call's attributes say.
+    #[inline]
+    pub(super) fn group(&self) -> Option<u8> {
+        self.lists.as_ref()?.group
     }
 
     /// Whether the call may pass, perhaps after [`delay`](Self::delay).
@@ -136,7 +210,7 @@ impl RuleDecision {
 
     /// Why it was denied; `None` where it was allowed.
     pub fn reason(&self) -> Option<Reason> {
-        match self.plan.denied_by {
+        match self.denied_by() {
             Some((_, Refusal::MissingAttribute)) => return Some(Reason::MissingAttribute),
             Some((_, Refusal::Banned)) => return Some(Reason::Banned),
             None => {}
@@ -158,15 +232,18 @@ impl RuleDecision {
     #[inline]
     pub fn rule_id(&self) -> Option<RuleId> {
         let binding = self.binding().map(|(planned, _)| self.rules.limit(planned.limit).rule());
-        let denied_by = self.plan.denied_by.map(|(rule, _)| rule);
-        denied_by.or(binding).or(self.plan.matched.first().copied())
+        let denied_by = self.denied_by().map(|(rule, _)| rule);
+        denied_by.or(binding).or(self.matches().first().copied())
     }
 
     /// Which domain it is, by its number among those of [the rules that decided](Self::rules); `None`
     /// for a domain that nobody wrote rules for.
     #[inline]
     pub fn domain_id(&self) -> Option<DomainId> {
-        self.plan.domain
+        match &self.one {
+            Some(one) => Some(one.domain),
+            None => self.plan()?.domain,
+        }
     }
 
     /// The rules that decided. Others may have taken their place since.
@@ -179,13 +256,13 @@ impl RuleDecision {
     /// the same whichever of the rule's limits is the binding one. `None` where nothing is counted.
     pub fn key(&self) -> Option<Key> {
         let rule = self.rule_id()?;
-        let mut charges = self.plan.charges.iter();
+        let mut charges = self.charges().iter();
         charges.find(|one| self.rules.limit(one.limit).rule() == rule).map(|one| one.key)
     }
 
     /// The rules in shadow, and those with candidates, that would have denied the call.
     pub fn shadow_denials(&self) -> impl Iterator<Item = RuleId> {
-        let mut last = self.plan.shadow_denied_by;
+        let mut last = self.plan().and_then(|plan| plan.shadow_denied_by);
         let refused = last.into_iter();
         let over = self.answers().filter_map(move |(planned, decision)| {
             let limit = self.rules.limit(planned.limit);
@@ -199,17 +276,17 @@ impl RuleDecision {
 
     /// The rules that match, in the order of the files.
     pub fn matched(&self) -> impl Iterator<Item = &Rule> {
-        self.plan.matched.iter().map(|&rule| self.rules.rule(rule))
+        self.matches().iter().map(|&rule| self.rules.rule(rule))
     }
 
     /// How many rules match but do not apply, because an attribute that they count by is missing.
     pub fn skipped(&self) -> u32 {
-        self.plan.skipped
+        self.plan().map_or(0, |plan| plan.skipped)
     }
 
     /// Whether the rules have such a domain. A call in a domain that nobody wrote rules for passes.
     pub fn is_domain_known(&self) -> bool {
-        self.plan.domain.is_some()
+        self.domain_id().is_some()
     }
 
     /// The most that the binding limit can have left; `None` where nothing is counted.
@@ -238,7 +315,7 @@ impl RuleDecision {
     /// How long to wait before the same call passes, if nobody else asks; `None` where it was allowed
     /// or where waiting does not help.
     pub fn retry_after(&self) -> Option<Duration> {
-        if self.plan.denied_by.is_some() {
+        if self.denied_by().is_some() {
             return None;
         }
         self.binding()?.1.retry_after().map(Duration::from)
@@ -272,7 +349,7 @@ impl RuleDecision {
     /// keep a share for others.
     #[inline]
     pub fn only_limit(&self) -> Option<LimitDecision<'_>> {
-        let ([planned], [decision]) = (&self.plan.charges[..], &self.decisions[..]) else {
+        let ([planned], [decision]) = (self.charges(), self.decisions()) else {
             return None;
         };
         let only = LimitDecision { rules: &self.rules, planned, decision, by: self.by(0) };
@@ -293,7 +370,7 @@ impl RuleDecision {
     /// When it was decided, as who gives something back tells it, to this node or to another: where nodes share a
     /// store, by the store's clock, whatever their own clocks show.
     pub fn told_at(&self) -> Timestamp {
-        self.told_at
+        self.lists.as_ref().and_then(|lists| lists.told_at).unwrap_or(self.at)
     }
 
     /// Who decided. For a call that was denied, who decided the binding limit. For one that was allowed,
@@ -301,11 +378,11 @@ impl RuleDecision {
     /// knowledge in this process: the [fallback](Source::Fallback) where one of them needed it, else the
     /// store, else a lease, else memory.
     pub fn source(&self) -> Source {
-        if self.by.is_empty() {
+        if self.lists.as_ref().is_none_or(|lists| lists.by.is_empty()) {
             return Source::Memory;
         }
         if !self.is_allowed() {
-            let index = self.outcome.binding.filter(|_| self.plan.denied_by.is_none());
+            let index = self.outcome.binding.filter(|_| self.denied_by().is_none());
             return index.map_or(Source::Memory, |index| self.by(index as usize).source);
         }
         let in_force = self.limits().filter(LimitDecision::is_enforced);
@@ -325,7 +402,7 @@ impl RuleDecision {
     /// [its response counts](Self::counts_responses). One look for both.
     #[inline]
     pub fn is_awaited(&self) -> bool {
-        let ([planned], [answer]) = (&self.plan.charges[..], &self.decisions[..]) else {
+        let ([planned], [answer]) = (self.charges(), self.decisions()) else {
             return self.holds_places() || self.counts_responses();
         };
         let is_by_status = || {
@@ -338,25 +415,26 @@ impl RuleDecision {
     /// Who decided the charge of this number, and when by his clock.
     #[inline]
     pub(super) fn by(&self, index: usize) -> DecidedBy {
-        self.by.get(index).copied().unwrap_or(DecidedBy::memory(self.at))
+        let by = self.lists.as_ref().and_then(|lists| lists.by.get(index));
+        by.copied().unwrap_or(DecidedBy::memory(self.at))
     }
 
     /// Each charge with what was decided, and the group of servers that the call's attributes say.
     pub(super) fn answers_by_group(
         &self,
     ) -> impl Iterator<Item = (&Planned, &core::Decision, Option<u8>)> {
-        self.answers().map(|(planned, decision)| (planned, decision, self.group))
+        self.answers().map(|(planned, decision)| (planned, decision, self.group()))
     }
 
     /// Each charge, and what was decided.
     pub(super) fn answers(&self) -> impl Iterator<Item = (&Planned, &core::Decision)> {
-        self.plan.charges.iter().zip(&self.decisions)
+        self.charges().iter().zip(self.decisions())
     }
 
     #[inline]
     fn binding(&self) -> Option<(&Planned, &core::Decision)> {
         let index = self.outcome.binding? as usize;
-        Some((&self.plan.charges[index], &self.decisions[index]))
+        Some((&self.charges()[index], &self.decisions()[index]))
     }
 }
 
@@ -387,10 +465,10 @@ impl Outcome {
     }
 
     pub(super) fn of(decision: &RuleDecision) -> Self {
-        let RuleDecision { rules, plan, .. } = decision;
+        let (rules, plan) = (&decision.rules, decision.plan());
         let mut outcome = Self {
-            allowed: plan.denied_by.is_none(),
-            shadow_denied: plan.shadow_denied_by.is_some(),
+            allowed: decision.denied_by().is_none(),
+            shadow_denied: plan.is_some_and(|plan| plan.shadow_denied_by.is_some()),
             ..Self::ALLOWED
         };
         let mut worst = (0, 0);

@@ -153,7 +153,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         calls: &[DescriptorCall<'_>],
     ) -> Result<DescriptorsDecision, CheckError> {
         let mut decision =
-            DescriptorsDecision::pending(self.current.load(), self.clock.now_unordered());
+            DescriptorsDecision::pending(self.current.keep(), self.clock.now_unordered());
         self.find_limits(domain, calls, &mut decision)?;
         decision.leave_out_replaced();
         let mut groups = decision.groups()?;

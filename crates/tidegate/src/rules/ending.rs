@@ -1,9 +1,6 @@
 //! How a call ends in steps, for who sees its response begin before it is over: what the response counts
 //! for when its status is known, and places under concurrency limits when the last of it is sent.
 
-use std::sync::Arc;
-
-use arc_swap::Guard;
 use tidegate_core::{self as core, Limit, Operation, Timestamp};
 use tidegate_rules::resolve::{Plan, Planned};
 use tidegate_rules::rule::Count;
@@ -38,15 +35,12 @@ impl RuleDecision {
             self.answers().enumerate().filter(|(_, (_, answer))| answer.lease.is_some());
         let places = with_place.fold(0, |places, (index, _)| places | 1 << index);
         let counted = Self {
-            rules: Guard::from_inner(Arc::clone(&self.rules)),
+            rules: self.rules.clone(),
             at: self.at,
-            told_at: self.told_at,
-            plan: self.plan.clone(),
-            decisions: self.decisions.clone(),
             outcome: self.outcome,
             taken: self.taken & !places,
-            by: self.by.clone(),
-            group: self.group,
+            one: self.one,
+            lists: self.lists.clone(),
         };
         self.taken &= places;
         counted
@@ -124,7 +118,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
                     let _ = self.give_back_in(table, &decision.rules, planned, operation);
                     continue;
                 }
-                backs.push(Back { planned: *planned, operation, group: decision.group, source });
+                backs.push(Back { planned: *planned, operation, group: decision.group(), source });
             }
         }
         // What has been counted is settled: nothing gives it back a second time.

@@ -6,7 +6,7 @@ use tidegate_core::{LeaseId, Operation};
 use tidegate_store::{Charge, Settled, Table};
 
 use super::backing::{Backing, DecidedBy, Few, at_once};
-use super::decision::{Outcome, RuleDecision};
+use super::decision::{Lists, Outcome, RuleDecision};
 use super::limiter::{Call, CheckError, PENDING, RuleLimiter};
 use crate::Clock;
 
@@ -45,9 +45,10 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         held: &[Held],
     ) -> Result<RuleDecision, CheckError> {
         let now = self.clock.now();
-        let mut decision = RuleDecision::pending(self.current.load(), now);
-        decision.group = self.sharing.group_of(call.attributes);
-        let RuleDecision { rules, plan, decisions, by, group, .. } = &mut decision;
+        let mut decision = RuleDecision::pending(self.current.keep(), now);
+        let RuleDecision { rules, lists, .. } = &mut decision;
+        let Lists { plan, decisions, by, group, .. } = lists.get_or_insert_default();
+        *group = self.sharing.group_of(call.attributes);
         rules.resolve(&self.ask(rules, call, now), plan).map_err(CheckError::Resolve)?;
         self.carry(rules, &plan.charges, now);
         let mut charges: Few<Charge<'_>> = Few::new();

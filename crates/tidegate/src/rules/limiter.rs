@@ -2,9 +2,9 @@
 //! How a call is decided is in `decide`; the calls themselves are in `calls` and `awaited`.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use arc_swap::{ArcSwap, Cache, Guard};
+use arc_swap::Guard;
 use tidegate_core::{self as core, LeaseId, Operation, Span, Timestamp, Verdict};
 use tidegate_rules::compile::{CompiledLimit, CompiledRules};
 use tidegate_rules::explain::Explanation;
@@ -19,6 +19,7 @@ use super::backing::Backing;
 use super::builder::{RuleLimiterBuilder, RulesError, check_limits};
 use super::carry::Carrier;
 use super::decision::RuleDecision;
+use super::in_force::InForce;
 use super::sharing::{Sharing, StrictInstead};
 use crate::{Clock, PressureSignal, SystemClock};
 
@@ -50,7 +51,7 @@ use crate::{Clock, PressureSignal, SystemClock};
 /// ```
 #[derive(Debug)]
 pub struct RuleLimiter<C = SystemClock, S = Table> {
-    pub(super) current: ArcSwap<CompiledRules>,
+    pub(super) current: InForce,
     pub(super) store: S,
     pub(super) sharing: Sharing,
     pub(super) hasher: KeyHasher,
@@ -58,7 +59,6 @@ pub struct RuleLimiter<C = SystemClock, S = Table> {
     pub(super) clock: C,
     pub(super) pressure: PressureSignal,
     pub(super) carrier: Carrier,
-    pub(super) reloading: Mutex<()>,
 }
 
 /// A request to be decided.
@@ -106,12 +106,10 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     /// spent, also where their numbers change; where nodes share them, buckets that fill in another time
     /// than before count anew. On an error the old rules stay.
     pub fn reload(&self, rules: RuleSet) -> Result<(), RulesError> {
-        // One after the other, or one of them would not know what the other replaced.
-        let _reloading = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = self.current.load_full();
-        let new = CompiledRules::following(rules, &self.hasher, &old, self.clock.now());
+        let exchange = self.current.exchange();
+        let new = CompiledRules::following(rules, &self.hasher, exchange.old(), self.clock.now());
         check_limits(&new, |limit| self.store.check(limit))?;
-        self.current.store(Arc::new(new));
+        exchange.put(new);
         Ok(())
     }
 
@@ -128,7 +126,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     /// one call: places that it holds would be forgotten by another.
     #[inline]
     pub fn begin(&self) -> RuleDecision {
-        RuleDecision::pending(self.current.load(), Timestamp::ZERO)
+        RuleDecision::pending(self.current.keep(), Timestamp::ZERO)
     }
 
     /// The attributes that a decision depends on which this limiter [began](Self::begin). All of them where a store
@@ -191,7 +189,6 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
 #[derive(Debug)]
 pub struct Checker<'l, C = SystemClock, S = Table> {
     pub(super) limiter: &'l RuleLimiter<C, S>,
-    current: Cache<&'l ArcSwap<CompiledRules>, Arc<CompiledRules>>,
     pub(super) decision: RuleDecision,
 }
 
@@ -199,17 +196,15 @@ impl<'l, C: Clock, S: Backing> Checker<'l, C, S> {
     pub(super) fn new(limiter: &'l RuleLimiter<C, S>) -> Self {
         Self {
             limiter,
-            current: Cache::new(&limiter.current),
-            decision: RuleDecision::pending(limiter.current.load(), limiter.clock.now_unordered()),
+            decision: RuleDecision::pending(limiter.current.keep(), limiter.clock.now_unordered()),
         }
     }
 
     /// Makes room for the next decision.
     #[inline]
     pub(super) fn start(&mut self) {
-        let current = self.current.load();
-        if !Arc::ptr_eq(current, &self.decision.rules) {
-            self.decision.rules = Guard::from_inner(Arc::clone(current));
+        if !self.limiter.current.is(&self.decision.rules) {
+            self.decision.rules = self.limiter.current.keep();
         }
         self.decision.clear(self.limiter.clock.now_unordered());
     }

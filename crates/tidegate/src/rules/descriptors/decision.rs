@@ -3,10 +3,8 @@
 mod status;
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::Guard;
 use smallvec::SmallVec;
 use tidegate_core::{self as core, Key, Limit, Timestamp};
 use tidegate_rules::compile::{CompiledRules, DomainId, Role, RuleId};
@@ -19,6 +17,7 @@ use super::Hits;
 use crate::decision::severity;
 use crate::rules::backing::DecidedBy;
 use crate::rules::decision::distance;
+use crate::rules::in_force::Kept;
 use crate::rules::limiter::{Does, PENDING, charge};
 use crate::rules::per_unit::PerUnit;
 
@@ -26,7 +25,7 @@ use crate::rules::per_unit::PerUnit;
 #[derive(Debug)]
 #[must_use = "a decision that nobody reads limits nothing"]
 pub struct DescriptorsDecision {
-    pub(super) rules: Guard<Arc<CompiledRules>>,
+    pub(super) rules: Kept,
     pub(super) at: Timestamp,
     pub(super) domain: Option<DomainId>,
     /// One for each descriptor, in order.
@@ -240,7 +239,7 @@ impl Part {
 
 impl DescriptorsDecision {
     /// A decision that is still to be made.
-    pub(super) fn pending(rules: Guard<Arc<CompiledRules>>, at: Timestamp) -> Self {
+    pub(super) fn pending(rules: Kept, at: Timestamp) -> Self {
         Self {
             rules,
             at,
