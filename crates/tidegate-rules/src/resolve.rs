@@ -127,8 +127,8 @@ impl CompiledRules {
     }
 
     /// What follows from a request where that is one charge of one ordinary rule, as it is for most. Everything else is
-    /// added to the plan that is asked for, and to no plan what is handed back: to make room for several charges, and
-    /// to look how many they have become, takes as long as to find the one.
+    /// added to the plan that is asked for, and nothing of what is handed back is: no lists are made, filled and looked at
+    /// for one charge.
     #[inline(never)]
     pub fn resolve_only<'p>(
         &self,

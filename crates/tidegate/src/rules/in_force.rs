@@ -1,7 +1,7 @@
 //! The rules in force, and how decisions keep the ones that made them.
 //!
 //! A decision may outlive its rules, on any thread, so it holds a reference that is counted. To count it for each call would
-//! be two locked operations, a third of the time that finding a rule takes. So each thread has references of its own: a
+//! be two locked operations, some 15 nanoseconds. So each thread has references of its own: a
 //! decision takes one along, and where it is dropped it is left for the next. Nothing but the thread's own memory is
 //! written for that.
 
