@@ -203,7 +203,7 @@ impl Gateway {
         self.routes.find(host, path).ok_or(Problem::NoRoute)
     }
 
-    /// Where there is no access log there is none, and what would be it passes through many hands.
+    /// None where there is no access log. Boxed, because it passes through many hands, and mostly there is none.
     pub(crate) fn entry<B>(&self, client: Client, request: &Request<B>) -> Option<Box<Entry>> {
         let log = self.access_log.as_ref()?;
         let engine = &self.limits.engine;

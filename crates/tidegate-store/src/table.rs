@@ -181,7 +181,7 @@ impl Table {
     }
 
     /// The same for whoever has much else to do around it: all but the most ordinary case is behind a call, so that there
-    /// is little code in between.
+    /// is little code in between. What [`decide_fetched`](Self::decide_fetched) says of `fetched` holds here too.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
     pub fn decide_fetched_shortly(

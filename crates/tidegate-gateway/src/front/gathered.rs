@@ -92,9 +92,115 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt as _;
+    use std::convert::Infallible;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use futures_util::future::join_all;
+    use http::{Request, Response};
+    use http_body_util::{BodyExt as _, Empty, Full};
+    use hyper::service::service_fn;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use tidegate_server::web::together::Together;
+    use tokio::io::{AsyncWriteExt as _, DuplexStream};
 
     use super::*;
+
+    /// A stream that counts the writes that reach it.
+    struct Counted {
+        stream: DuplexStream,
+        writes: Arc<AtomicUsize>,
+    }
+
+    impl AsyncRead for Counted {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.stream).poll_read(context, buffer)
+        }
+    }
+
+    impl AsyncWrite for Counted {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.writes.fetch_add(1, Ordering::Relaxed);
+            Pin::new(&mut self.stream).poll_write(context, bytes)
+        }
+
+        fn poll_write_vectored(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            parts: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            self.writes.fetch_add(1, Ordering::Relaxed);
+            Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+        }
+
+        fn is_write_vectored(&self) -> bool {
+            true
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.stream).poll_flush(context)
+        }
+
+        fn poll_shutdown(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.stream).poll_shutdown(context)
+        }
+    }
+
+    /// How many writes the answers to eight requests take that come together, each with a body as long as that of a
+    /// denial.
+    async fn writes_of_eight<S>(over: impl FnOnce(Counted) -> S) -> usize
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (near, far) = tokio::io::duplex(1 << 20);
+        let writes = Arc::new(AtomicUsize::new(0));
+        let io = TokioIo::new(over(Counted { stream: far, writes: Arc::clone(&writes) }));
+        tokio::spawn(async move {
+            let answer = service_fn(async |_: Request<hyper::body::Incoming>| {
+                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(&[b'x'; 400]))))
+            });
+            let together = Together::default();
+            let builder = hyper::server::conn::http2::Builder::new(together.clone());
+            together.run(pin!(builder.serve_connection(io, answer))).await.ok();
+        });
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(near))
+                .await
+                .unwrap();
+        tokio::spawn(connection);
+        let mut ask = async |requests: usize| {
+            let request = || Request::new(Empty::<Bytes>::new());
+            let asked: Vec<_> = (0..requests).map(|_| sender.send_request(request())).collect();
+            for response in join_all(asked).await {
+                let body = response.unwrap().into_body().collect().await.unwrap().to_bytes();
+                assert_eq!(body.len(), 400);
+            }
+        };
+        // Both sides have told their settings then.
+        ask(1).await;
+        let before = writes.load(Ordering::Relaxed);
+        ask(8).await;
+        writes.load(Ordering::Relaxed) - before
+    }
+
+    #[tokio::test]
+    async fn answers_over_http2_to_requests_that_come_together_leave_in_one_write() {
+        assert_eq!(writes_of_eight(Gathered::new).await, 1);
+        assert!(writes_of_eight(|stream| stream).await > 1, "or there would be no need for it");
+    }
 
     /// Takes so many bytes of a write, or all, and keeps the writes apart.
     #[derive(Default)]

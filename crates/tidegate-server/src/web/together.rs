@@ -94,6 +94,8 @@ mod tests {
     struct Connection {
         requests: Together,
         left: usize,
+        /// One that does something else.
+        other: Option<Begun>,
         answered: Arc<AtomicUsize>,
         /// How many had been answered each time that it was polled.
         seen: Vec<usize>,
@@ -102,7 +104,11 @@ mod tests {
     impl Connection {
         fn new(requests: usize) -> Self {
             let (together, answered) = (Together::default(), Arc::default());
-            Self { requests: together, left: requests, answered, seen: Vec::new() }
+            Self { requests: together, left: requests, other: None, answered, seen: Vec::new() }
+        }
+
+        fn with(self, other: impl Future<Output = ()> + Send + 'static) -> Self {
+            Self { other: Some(Box::pin(other)), ..self }
         }
 
         async fn run(&mut self) {
@@ -117,6 +123,9 @@ mod tests {
         fn poll(mut self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<()> {
             let answered = self.answered.load(Ordering::Relaxed);
             self.seen.push(answered);
+            if let Some(other) = self.other.take() {
+                self.requests.execute(other);
+            }
             while self.left > 0 {
                 self.left -= 1;
                 let answered = Arc::clone(&self.answered);
@@ -146,18 +155,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_that_panics_ends_alone() {
-        let mut connection = Connection::new(2);
-        connection.requests.execute(async { panic!("for the test") });
+        let mut connection = Connection::new(2).with(async { panic!("for the test") });
         connection.run().await;
         assert_eq!(connection.seen, [0, 2]);
     }
 
     #[tokio::test]
     async fn a_request_that_has_to_wait_holds_up_nobody_and_is_answered_later() {
-        let mut connection = Connection::new(1);
         let (go, done) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (going, ending) = (Arc::clone(&go), Arc::clone(&done));
-        connection.requests.execute(async move {
+        let mut connection = Connection::new(1).with(async move {
             going.notified().await;
             ending.notify_one();
         });

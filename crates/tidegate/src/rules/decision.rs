@@ -141,6 +141,7 @@ impl RuleDecision {
     #[inline]
     pub(super) fn clear(&mut self, at: Timestamp) {
         self.at = at;
+        self.outcome = Outcome::PENDING;
         self.taken = 0;
         self.one = None;
         if let Some(lists) = &mut self.lists {

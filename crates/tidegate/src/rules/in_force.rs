@@ -21,8 +21,8 @@ pub(super) struct InForce {
     /// they are exchanged.
     mark: AtomicU64,
     rules: ArcSwap<CompiledRules>,
-    /// Those before, which are freed by the next exchange: threads that have not decided since still refer to them, and
-    /// the last of them would have to free them in the middle of a call.
+    /// Those before, which are freed by the next exchange, unless a thread has not decided since: threads refer to them
+    /// until their next decision, and the last of them would have to free them in the middle of a call.
     before: Mutex<Option<Arc<CompiledRules>>>,
 }
 
@@ -188,7 +188,8 @@ struct Place {
 
 impl Place {
     const fn new() -> Self {
-        Self { mark: Cell::new(NOT_KEPT), spare: Cell::new(None), base: Cell::new(None) }
+        // That of nobody: what has no mark to be left by is not left here.
+        Self { mark: Cell::new(EXCHANGING), spare: Cell::new(None), base: Cell::new(None) }
     }
 
     #[inline]
@@ -272,6 +273,25 @@ mod tests {
             assert!(place(&one) == place(&two) && place(&one) == place(&three));
         }
         assert_eq!(count(&in_force), 3);
+    }
+
+    #[test]
+    fn rules_that_were_asked_for_during_an_exchange_are_left_nowhere() {
+        let in_force = InForce::new(rules("only"));
+        let mark = in_force.mark.swap(EXCHANGING, Ordering::SeqCst);
+        let (asked, left) = thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let kept = in_force.keep();
+                let asked = (name(&kept), in_force.is(&kept));
+                drop(kept);
+                (asked, count(&in_force))
+            });
+            thread.join().unwrap()
+        });
+        assert_eq!(asked, ("only".to_owned(), false));
+        assert_eq!(left, 1, "that of the limiter");
+        in_force.mark.store(mark, Ordering::SeqCst);
+        assert!(in_force.is(&in_force.keep()));
     }
 
     #[test]

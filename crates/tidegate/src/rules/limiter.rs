@@ -105,6 +105,9 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     /// Puts other rules in force, in one step. What has been spent under limits that stay is still
     /// spent, also where their numbers change; where nodes share them, buckets that fill in another time
     /// than before count anew. On an error the old rules stay.
+    ///
+    /// The rules before stay in memory until the next reload, and for as long as a thread that has decided by them
+    /// decides by no others, so that no call has to free them.
     pub fn reload(&self, rules: RuleSet) -> Result<(), RulesError> {
         let exchange = self.current.exchange();
         let new = CompiledRules::following(rules, &self.hasher, exchange.old(), self.clock.now());

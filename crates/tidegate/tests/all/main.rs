@@ -15,3 +15,4 @@ mod shared_deadline;
 mod shared_numbers;
 mod shared_terms;
 mod told;
+mod used_again;
