@@ -87,11 +87,17 @@ impl Addresses {
         IpAddr::V6(v6)
     }
 
+    /// Whether all bits of IPv4 addresses count.
+    #[inline]
+    pub(crate) fn is_v4_whole(&self) -> bool {
+        self.ipv4_prefix == 32
+    }
+
     /// The network of an address that is in its own family, or the address alone where all bits count.
     #[inline]
     pub(crate) fn network(&self, address: IpAddr) -> AddressText {
         match address {
-            IpAddr::V4(v4) if self.ipv4_prefix == 32 => AddressText::of_v4(v4),
+            IpAddr::V4(v4) if self.is_v4_whole() => AddressText::of_v4(v4),
             _ => self.network_in_general(address),
         }
     }
@@ -145,7 +151,7 @@ impl AddressText {
     /// By hand: it is on the way of every request, and formatting takes ten times as long. The text is put together in
     /// registers and written at once, because who reads it soon after has to wait for what was written byte by byte.
     #[inline]
-    fn of_v4(address: Ipv4Addr) -> Self {
+    pub(crate) fn of_v4(address: Ipv4Addr) -> Self {
         let [a, b, c, d] = address.octets();
         let ((first, first_bits), (second, second_bits)) = (two_octets(a, b), two_octets(c, d));
         let text = u128::from(first) | u128::from(second) << first_bits;

@@ -89,6 +89,12 @@ impl Clients {
         }
     }
 
+    /// Whether nobody is believed, so that clients are their peers.
+    #[inline]
+    pub(crate) fn are_peers(&self) -> bool {
+        matches!(self.trust, Trusted::Nobody)
+    }
+
     /// The client's address in its own family. None if nobody who is believed named one.
     #[inline]
     pub(crate) fn address(
@@ -98,7 +104,7 @@ impl Clients {
         addresses: &Addresses,
     ) -> Option<IpAddr> {
         let peer = peer.map(|peer| addresses.unmapped(peer));
-        if let Trusted::Nobody = self.trust {
+        if self.are_peers() {
             // What headers say is not even looked for.
             return peer;
         }

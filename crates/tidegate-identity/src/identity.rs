@@ -1,6 +1,6 @@
 //! A request to its attributes, all settings applied.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
 use std::io::Write as _;
 
 use http::header::HOST;
@@ -94,6 +94,26 @@ impl Identity {
             None => &[],
         };
         read(list)
+    }
+
+    /// Whether the client is whoever is at the other end, and each of its IPv4 addresses somebody else: then
+    /// [`with_ip_of_peer`](Self::with_ip_of_peer) does for these.
+    #[inline]
+    pub fn is_peer_told(&self) -> bool {
+        self.clients.are_peers() && self.addresses.is_v4_whole()
+    }
+
+    /// As [`with_ip`](Self::with_ip), where the peer is [told](Self::is_peer_told) and nothing of it has to be looked at:
+    /// its address stays in a register.
+    #[inline]
+    pub fn with_ip_of_peer<T>(
+        &self,
+        peer: Ipv4Addr,
+        read: impl FnOnce(&[Attribute<'_>]) -> T,
+    ) -> T {
+        debug_assert!(self.is_peer_told(), "it is asked before");
+        let text = AddressText::of_v4(peer);
+        read(&[Attribute { name: names::IP, value: text.as_bytes() }])
     }
 
     /// The address of the client whose request it is, past trusted proxies; `None` if nobody who is

@@ -517,6 +517,12 @@ proptest! {
             prop_assert!(read.iter().eq(list.iter().copied()), "{list:?}");
             Ok(())
         })?;
+        if let Some(IpAddr::V4(peer)) = peer && identity.is_peer_told() {
+            identity.with_ip_of_peer(peer, |list| {
+                prop_assert!(read.iter().eq(list.iter().copied()), "{list:?}");
+                Ok(())
+            })?;
+        }
         // And it is what the standard library writes of the client.
         let written = identity.client(&client).map(|address| {
             let (prefix, whole) = match address {

@@ -1,6 +1,8 @@
 //! A rule set made ready for matching: attributes by number, rules behind an index, limits scaled
 //! and with the salts of their keys.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 use tidegate_core::{Consistency, Timestamp};
@@ -49,6 +51,8 @@ pub struct CompiledRules {
     reads: Reads,
     version: u64,
     since: Option<Timestamp>,
+    /// The mark of the first limit.
+    first_mark: u64,
 }
 
 /// One domain: its rules by what requests look like.
@@ -131,6 +135,13 @@ pub(crate) enum CompiledCost {
     Attribute { of: AttributeId, default: u64 },
 }
 
+/// The first of so many numbers that were never handed out before. They begin with 1.
+fn next_marks(count: usize) -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // ORDERING: Relaxed, because nothing but the numbers themselves is told.
+    NEXT.fetch_add(count as u64, Ordering::Relaxed)
+}
+
 impl CompiledRules {
     /// The rules, with keys hashed by `hasher`.
     pub fn new(set: RuleSet, hasher: &KeyHasher) -> Self {
@@ -172,7 +183,7 @@ impl CompiledRules {
         let names_leased = limits.iter().any(is_leased);
         let heirs = Heirs::new(&limits);
         let reads = domains.iter().fold(Reads::NOTHING, |all, one| all.and(one.reads()));
-        let hasher = *hasher;
+        let (hasher, first_mark) = (*hasher, next_marks(limits.len()));
         Self {
             set,
             rules,
@@ -187,6 +198,7 @@ impl CompiledRules {
             reads,
             version,
             since,
+            first_mark,
         }
     }
 
@@ -291,6 +303,13 @@ impl CompiledRules {
     #[inline]
     pub fn limit(&self, id: LimitId) -> &CompiledLimit {
         &self.limits[id.0 as usize]
+    }
+
+    /// A number that one limit of one compiled set has, and no other of this process, before or after: what is worked out
+    /// of a limit can be found again by it.
+    #[inline]
+    pub fn mark(&self, id: LimitId) -> u64 {
+        self.first_mark + u64::from(id.0)
     }
 
     /// The limit that took the place of one of other rules: itself, where it is unchanged.

@@ -129,24 +129,39 @@ impl CompiledRules {
     /// What follows from a request where that is one charge of one ordinary rule, as it is for most. Everything else is
     /// added to the plan that is asked for, and nothing of what is handed back is: no lists are made, filled and looked at
     /// for one charge.
-    #[inline(never)]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "who is handed a key through memory waits for it")]
     pub fn resolve_only<'p>(
         &self,
         ask: &Ask<'_>,
         plan: impl FnOnce() -> &'p mut Plan,
     ) -> Result<Option<Only>, ResolveError> {
-        let Some(domain) = self.domain(ask.domain) else {
+        let domain = self.domain(ask.domain);
+        if let Some(domain) = domain
+            && let Some(straight) = &domain.straight
+            && ask.attributes.len() <= ATTRIBUTES_MAX
+            && let Some(value) = straight.counted(ask)
+        {
+            return Ok(self.plain(ask, domain, (straight.rule, straight.limits), value, plan));
+        }
+        self.resolve_among(ask, domain, plan)
+    }
+
+    /// The same where rules have to be looked for.
+    #[inline(never)]
+    fn resolve_among<'p>(
+        &self,
+        ask: &Ask<'_>,
+        domain: Option<&CompiledDomain>,
+        plan: impl FnOnce() -> &'p mut Plan,
+    ) -> Result<Option<Only>, ResolveError> {
+        let Some(domain) = domain else {
             plan();
             return Ok(None);
         };
         if ask.attributes.len() > ATTRIBUTES_MAX {
             plan().domain = Some(domain.id);
             return Err(ResolveError::TooManyAttributes { max: ATTRIBUTES_MAX });
-        }
-        if let Some(straight) = &domain.straight
-            && let Some(value) = straight.counted(ask)
-        {
-            return Ok(self.plain(ask, domain, (straight.rule, straight.limits), value, plan));
         }
         let mut view = View::new(ask.attributes);
         let found = domain.index.find(&mut view);

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::rules::OnlyLeft;
 use tidegate::{Attribute, Call, CheckError, Reads};
 use tidegate_identity::Attributes;
 use tidegate_rules::resolve::ResolveError;
@@ -101,6 +102,13 @@ pub trait Decided: Send + 'static {
     /// for; so it has to be for a call that is denied, and where the standing has no such numbers.
     #[inline]
     fn only_policy(&self) -> Option<Policy<'_>> {
+        None
+    }
+
+    /// What the limit of that policy has left, where one can be told apart from all others by a number. Whoever knows its
+    /// policy by that need not ask for it. `None` where [`only_policy`](Self::only_policy) is.
+    #[inline]
+    fn only_left(&self) -> Option<OnlyLeft> {
         None
     }
 

@@ -21,17 +21,20 @@ pub struct Head<'r> {
     /// Who is at the other end, where the [connection](crate::RateLimit::of_peer) says it. What is noted elsewhere is in
     /// the extensions.
     pub peer: Option<IpAddr>,
+    /// The same as the connection has it.
+    pub(crate) connection: Option<&'r SocketAddr>,
 }
 
 impl<'r> Head<'r> {
-    pub(crate) fn of<B>(request: &'r Request<B>, peer: Option<IpAddr>) -> Self {
+    pub(crate) fn of<B>(request: &'r Request<B>, connection: Option<&'r SocketAddr>) -> Self {
         let extensions = request.extensions();
         Self {
             method: request.method(),
             uri: original_uri(extensions).unwrap_or_else(|| request.uri()),
             headers: request.headers(),
             extensions,
-            peer,
+            peer: connection.map(SocketAddr::ip),
+            connection,
         }
     }
 }
@@ -43,10 +46,16 @@ pub struct Peer(pub SocketAddr);
 
 /// Where the address is found unless the layer is told otherwise. Who notes a `Peer` in a request knows it better than
 /// its connection.
+///
+/// It stays where it is: an address that is moved has parts of several sizes, and who reads it right after waits until they
+/// are written.
 #[inline]
-pub(crate) fn peer(known: Option<IpAddr>, extensions: &Extensions) -> Option<IpAddr> {
+pub(crate) fn noted_peer<'r>(
+    known: Option<&'r SocketAddr>,
+    extensions: &'r Extensions,
+) -> Option<&'r SocketAddr> {
     if let Some(Peer(address)) = extensions.get() {
-        return Some(address.ip());
+        return Some(address);
     }
     if known.is_some() {
         return known;
@@ -55,12 +64,19 @@ pub(crate) fn peer(known: Option<IpAddr>, extensions: &Extensions) -> Option<IpA
     if let Some(axum::extract::ConnectInfo(address)) =
         extensions.get::<axum::extract::ConnectInfo<SocketAddr>>()
     {
-        return Some(address.ip());
+        return Some(address);
     }
+    None
+}
+
+/// The same where it is nowhere to be pointed at.
+#[cold]
+pub(crate) fn made_peer(extensions: &Extensions) -> Option<IpAddr> {
     #[cfg(feature = "tonic")]
     if let Some(info) = extensions.get::<tonic::transport::server::TcpConnectInfo>() {
         return info.remote_addr().map(|address| address.ip());
     }
+    let _ = extensions;
     None
 }
 

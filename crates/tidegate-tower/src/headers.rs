@@ -5,12 +5,13 @@ use std::str::FromStr;
 
 use http::HeaderMap;
 use http::header::{self, CACHE_CONTROL, HeaderName, HeaderValue};
+use tidegate::rules::OnlyLeft;
 
 use crate::decide::Decided;
-use crate::mould::{self, NOTHING};
-use crate::standing::{Binding, Policy, Standing, Unit, secs_ceil};
+use crate::mould;
+use crate::standing::{Binding, Standing, Unit, secs_ceil};
 use crate::text::{put_integer, put_name, put_number};
-use crate::values::Values;
+use crate::values::{PolicyText, Values};
 
 /// Which of the headers about limits a response has.
 ///
@@ -45,9 +46,6 @@ static RETRY_AFTER: HeaderName = header::RETRY_AFTER;
 
 /// How many headers a call that passes has at most.
 pub(crate) const HEADERS_MAX: usize = 5;
-/// Which these are, in their order.
-static NAMES: [&HeaderName; HEADERS_MAX] =
-    [&RATELIMIT_POLICY, &RATELIMIT, &X_LIMIT, &X_REMAINING, &X_RESET];
 
 /// Those of every set and of a refusal, with a place for the type and the length that are added later.
 const REFUSAL_HEADERS_MAX: usize = 10;
@@ -185,7 +183,7 @@ fn put_standing(out: &mut Vec<u8>, standing: &Standing<'_>) {
 
 /// `;r=9;t=6`.
 #[inline]
-pub(crate) fn put_left(out: &mut Vec<u8>, left: Left) {
+fn put_left(out: &mut Vec<u8>, left: Left) {
     out.extend_from_slice(b";r=");
     put_integer(out, left.remaining);
     if let Some(secs) = left.until_secs {
@@ -236,10 +234,7 @@ pub(crate) type Numbers = [u64; 3];
 /// What is told of a call that passes under one limit alone, which is therefore the binding one.
 #[derive(Debug)]
 pub(crate) struct Only {
-    /// What the policy is; `None` once it is told.
-    policy: Option<HeaderValue>,
-    /// How much of that is its name.
-    name_bytes: usize,
+    policy: PolicyText,
     left: Left,
     /// The numbers are told where it is there.
     limit: Option<u64>,
@@ -266,23 +261,38 @@ impl Told {
     #[expect(clippy::inline_always, reason = "it is written where it stays, and not copied there")]
     pub(crate) fn of_decided(set: HeaderSet, decided: &impl Decided) -> Self {
         match set {
-            HeaderSet::All | HeaderSet::Ietf => match decided.only_policy() {
-                Some(policy) if !policy.is_violated() => Self::of_only(set, &policy),
-                _ => Self::of(set, &decided.standing()),
+            HeaderSet::All | HeaderSet::Ietf => match decided.only_left() {
+                Some(OnlyLeft { mark, limit, remaining, reset_secs })
+                    if let Some(text) = Values::with(|values| values.marked(mark, limit)) =>
+                {
+                    let left = Left { remaining, until_secs: Some(reset_secs) };
+                    let limit = set.has_x().then_some(limit);
+                    Self::Only(Only { policy: PolicyText::Lasting(text), left, limit })
+                }
+                only => Self::of_policy(set, decided, only),
             },
             HeaderSet::XRateLimit => decided.binding_numbers().map_or(Self::Nothing, Self::Numbers),
             HeaderSet::None => Self::Nothing,
         }
     }
 
-    #[inline]
-    fn of_only(set: HeaderSet, policy: &Policy<'_>) -> Self {
+    /// The same where the policy is not known by its mark yet.
+    #[inline(never)]
+    fn of_policy(set: HeaderSet, decided: &impl Decided, only: Option<OnlyLeft>) -> Self {
+        let Some(policy) = decided.only_policy().filter(|policy| !policy.is_violated()) else {
+            return Self::of(set, &decided.standing());
+        };
         let left = Left { remaining: policy.remaining(), until_secs: policy.until_secs() };
         let limit = set.has_x().then_some(policy.quota());
-        match Values::with(|values| values.policy(policy)) {
-            Some((text, name_bytes)) => {
-                Self::Only(Only { policy: Some(text), name_bytes, left, limit })
+        let text = Values::with(|values| {
+            let text = values.policy(&policy)?;
+            if let Some(OnlyLeft { mark, limit, .. }) = only {
+                values.mark(mark, limit, &text);
             }
+            Some(text)
+        });
+        match text {
+            Some(policy) => Self::Only(Only { policy, left, limit }),
             None => limit.map_or(Self::Nothing, |limit| Self::Numbers(left.numbers(limit))),
         }
     }
@@ -311,54 +321,35 @@ impl Told {
 
 #[inline(never)]
 fn add_numbers(numbers: Numbers, headers: &mut HeaderMap) {
-    if is_told(headers) {
-        return Texts { numbers: Some(numbers), ..Texts::default() }.add_to_theirs(headers);
-    }
-    headers.reserve(Texts::room(false));
-    put_numbers(numbers, headers);
+    Texts { numbers: Some(numbers), ..Texts::default() }.add_to(headers);
 }
 
 impl Only {
     #[inline(never)]
-    fn add_to(&mut self, headers: &mut HeaderMap) {
-        let Some(policy) = self.policy.take() else { return };
-        let Some(limit) = self.limit else { return self.add_ietf(policy, headers) };
-        let numbers @ [.., reset] = self.left.numbers(limit);
-        let mut all = [policy, NOTHING, NOTHING, NOTHING, NOTHING];
-        Values::with(|values| {
-            let name = all[0].as_bytes().get(..self.name_bytes).unwrap_or_default();
-            let (standing, remaining) = values.left(name, self.left, true);
-            all[1] = standing;
-            all[2] = values.known_number(limit);
-            all[3] = remaining.unwrap_or_else(|| values.number(self.left.remaining));
-            all[4] = values.number(reset);
+    fn add_to(&self, headers: &mut HeaderMap) {
+        let Self { policy, left, limit } = self;
+        let is_cast = limit.is_some_and(|limit| {
+            mould::cast(headers, |places| {
+                Values::with(|values| values.put_only(policy, *left, limit, places));
+            })
         });
-        if !mould::cast(headers, &mut all) {
-            add_all(all, numbers, headers);
+        if !is_cast {
+            self.add_anew(headers);
         }
     }
 
+    /// The same to a response that is not like one before.
     #[inline(never)]
-    fn add_ietf(&self, policy: HeaderValue, headers: &mut HeaderMap) {
-        let name = policy.as_bytes().get(..self.name_bytes).unwrap_or_default();
-        let (standing, _) = Values::with(|values| values.left(name, self.left, false));
-        Texts { policies: Some(policy), standing: Some(standing), numbers: None }.add_to(headers);
+    fn add_anew(&self, headers: &mut HeaderMap) {
+        let Self { policy, left, limit } = self;
+        let standing = Some(Values::with(|values| values.left(policy.name(), *left)));
+        let numbers = limit.map(|limit| left.numbers(limit));
+        let own = headers.len();
+        Texts { policies: Some(policy.value().clone()), standing, numbers }.add_to(headers);
+        if limit.is_some() {
+            mould::learn(own, headers);
+        }
     }
-}
-
-/// Adds all headers of a call that passes, with the values of [`NAMES`], to a response that is not like one before.
-#[inline(never)]
-fn add_all(all: [HeaderValue; HEADERS_MAX], numbers: Numbers, headers: &mut HeaderMap) {
-    if is_told(headers) {
-        let [policies, standing, ..] = all.map(Some);
-        return Texts { policies, standing, numbers: Some(numbers) }.add_to_theirs(headers);
-    }
-    let own = headers.len();
-    headers.reserve(Texts::room(true));
-    for (name, value) in NAMES.into_iter().zip(all) {
-        headers.insert(name, value);
-    }
-    mould::learn(own, headers);
 }
 
 /// The same as it is written.
@@ -452,6 +443,7 @@ mod tests {
     use tidegate::rules::Reason;
 
     use super::*;
+    use crate::standing::Policy;
 
     /// A decision of somebody else's, under one policy.
     struct Own {

@@ -2,7 +2,7 @@
 //! the settings. It waits for nobody.
 
 use std::cell::RefCell;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -52,22 +52,24 @@ impl<D: Decide> Settings<D> {
     pub(crate) fn judge<B>(
         &self,
         request: &Request<B>,
-        peer: Option<IpAddr>,
+        connection: Option<&SocketAddr>,
         passage: &mut Passage<D>,
     ) -> Result<(), Box<First<D>>> {
         let mut begun = self.decider.begin();
         let reads = self.reads(begun.as_ref());
         let decided = match &self.identity {
-            Some(identity) if !reads.any_of(NOT_IP) && self.cost.is_none() => self
-                .decide_by_ip(identity, request, peer, reads, &mut begun)
-                .ok_or_else(|| self.asked(&Head::of(request, peer), reads, Attributes::new(), 1))?,
-            _ => self.decide_described(&Head::of(request, peer), reads, &mut begun)?,
+            Some(identity) if !reads.any_of(NOT_IP) && self.cost.is_none() => {
+                self.decide_by_ip(identity, request, connection, reads, &mut begun).ok_or_else(
+                    || self.asked(&Head::of(request, connection), reads, Attributes::new(), 1),
+                )?
+            }
+            _ => self.decide_described(&Head::of(request, connection), reads, &mut begun)?,
         };
         if decided.is_ok() && begun.as_ref().is_some_and(D::Decided::passes_at_once) {
             passage.pass_at_once(&mut begun, &self.decider, self.headers);
             return Ok(());
         }
-        Err(self.weighed(&Head::of(request, peer), decided, begun))
+        Err(self.weighed(&Head::of(request, connection), decided, begun))
     }
 
     /// Decides by the address of the client, of which no more than a text is made.
@@ -76,16 +78,26 @@ impl<D: Decide> Settings<D> {
         &self,
         identity: &Identity,
         request: &Request<B>,
-        peer: Option<IpAddr>,
+        connection: Option<&SocketAddr>,
         reads: Reads,
         begun: &mut Option<D::Decided>,
     ) -> Option<Result<(), Undecided>> {
-        let peer = self.find_peer(peer, request.extensions());
-        let client = RequestParts::of_client(peer, request.headers());
         let mut decide = |list: &[Attribute<'_>]| {
             self.decider.decide_begun(begun, &Call::new(&self.domain, list))
         };
-        if reads.any_of(Reads::IP) { identity.with_ip(&client, decide) } else { decide(&[]) }
+        if !reads.any_of(Reads::IP) {
+            return decide(&[]);
+        }
+        match self.peer.noted(connection, request.extensions()) {
+            Some(SocketAddr::V4(peer)) if identity.is_peer_told() => {
+                identity.with_ip_of_peer(*peer.ip(), decide)
+            }
+            _ => {
+                let peer = self.find_peer(connection, request.extensions());
+                let client = RequestParts::of_client(peer, request.headers());
+                identity.with_ip(&client, decide)
+            }
+        }
     }
 
     /// Decides by all that is read of a request, in the buffer of this thread.
@@ -190,7 +202,7 @@ impl<D: Decide> Settings<D> {
     fn describe_to(&self, head: &Head<'_>, reads: Reads, attributes: &mut Attributes) {
         match &self.identity {
             Some(identity) => {
-                let peer = self.find_peer(head.peer, head.extensions);
+                let peer = self.find_peer(head.connection, head.extensions);
                 let Head { method, uri, headers, .. } = *head;
                 let parts = if reads.any_of(Reads::OF_REQUEST) {
                     RequestParts::of_http(peer, method, uri, headers)
@@ -208,13 +220,12 @@ impl<D: Decide> Settings<D> {
         }
     }
 
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "on the way of every request; what it returns is large for a register"
-    )]
-    fn find_peer(&self, known: Option<IpAddr>, extensions: &Extensions) -> Option<IpAddr> {
-        let peer = self.peer.of(known, extensions);
+    fn find_peer(
+        &self,
+        connection: Option<&SocketAddr>,
+        extensions: &Extensions,
+    ) -> Option<IpAddr> {
+        let peer = self.peer.of(connection, extensions);
         if peer.is_none() {
             warn_of_no_peer();
         }

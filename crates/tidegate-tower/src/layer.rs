@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,11 +62,28 @@ pub(crate) enum FindPeer {
 
 impl FindPeer {
     /// What the program says goes before what the connection says, and that before what servers note.
+    pub(crate) fn of(
+        &self,
+        connection: Option<&SocketAddr>,
+        extensions: &Extensions,
+    ) -> Option<IpAddr> {
+        match (self, self.noted(connection, extensions)) {
+            (_, Some(noted)) => Some(noted.ip()),
+            (Self::Noted, None) => head::made_peer(extensions),
+            (Self::Told(find), None) => find(extensions).or_else(|| Some(connection?.ip())),
+        }
+    }
+
+    /// The same where it can be pointed at, as for most requests.
     #[inline]
-    pub(crate) fn of(&self, known: Option<IpAddr>, extensions: &Extensions) -> Option<IpAddr> {
+    pub(crate) fn noted<'r>(
+        &self,
+        connection: Option<&'r SocketAddr>,
+        extensions: &'r Extensions,
+    ) -> Option<&'r SocketAddr> {
         match self {
-            Self::Noted => head::peer(known, extensions),
-            Self::Told(find) => find(extensions).or(known),
+            Self::Noted => head::noted_peer(connection, extensions),
+            Self::Told(_) => None,
         }
     }
 }

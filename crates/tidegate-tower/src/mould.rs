@@ -4,13 +4,14 @@
 //! with its values. No value is kept, and what the map holds is the same either way.
 //!
 //! A thread has one mould for each number of headers that responses have of their own, so at most [`MOULDS_MAX`] of them with
-//! [`NAME_BYTES_MAX`] bytes a name. A copy has no room to spare: whoever adds a header further out moves it once.
+//! [`NAME_BYTES_MAX`] bytes a name. Fewer than all of ours mostly have room in the map that a response has, and cost less
+//! there. A copy has no room to spare: whoever adds a header further out moves it once.
 
 use std::cell::RefCell;
 use std::mem;
 
 use http::HeaderMap;
-use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
+use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, ValuesMut};
 
 use crate::headers::HEADERS_MAX;
 
@@ -39,18 +40,32 @@ struct Mould {
     misses: u8,
 }
 
-/// Gives a response its map with `ours` in it, where one with the same names is known that had none of ours before; then
-/// nothing is left of `ours`. Says whether it did.
-#[inline]
-pub(crate) fn cast(headers: &mut HeaderMap, ours: &mut [HeaderValue; HEADERS_MAX]) -> bool {
-    let copy = MOULDS.with_borrow_mut(|moulds| moulds.get_mut(headers.len())?.copy_for(headers));
-    let Some(mut map) = copy else { return false };
-    let mut places = map.values_mut();
-    for value in headers.values_mut().chain(ours) {
-        if let Some(place) = places.next() {
-            mem::swap(place, value);
+/// Where the values of ours belong, in the order of their names.
+pub(crate) struct Places<'m>(ValuesMut<'m, HeaderValue>);
+
+impl Places<'_> {
+    /// Puts a value into the next place.
+    #[inline]
+    pub(crate) fn put(&mut self, value: HeaderValue) {
+        if let Some(place) = self.0.next() {
+            // There is nothing in it, so nothing to be dropped, which would take longer than this.
+            mem::forget(mem::replace(place, value));
         }
     }
+}
+
+/// Gives a response its map with all of ours in it, whose values `put` puts into their places, where one with the same names
+/// is known that had none of ours before. Says whether it did.
+#[inline]
+pub(crate) fn cast(headers: &mut HeaderMap, put: impl FnOnce(&mut Places<'_>)) -> bool {
+    let copy = MOULDS.with_borrow_mut(|moulds| moulds.get_mut(headers.len())?.copy_for(headers));
+    let Some(mut map) = copy else { return false };
+    let mut places = Places(map.values_mut());
+    for value in headers.values_mut() {
+        places.put(mem::replace(value, NOTHING));
+    }
+    put(&mut places);
+    debug_assert!(places.0.next().is_none(), "each of ours has its value");
     *headers = map;
     true
 }
@@ -122,9 +137,10 @@ mod tests {
     /// Puts ours into a map, by a mould where there is one. Says whether there was.
     fn put(headers: &mut HeaderMap, number: usize) -> bool {
         let own = headers.len();
-        let mut ours: [HeaderValue; HEADERS_MAX] = values(&OURS, number).try_into().unwrap();
-        if cast(headers, &mut ours) {
-            assert!(ours.iter().all(HeaderValue::is_empty), "all have moved");
+        let ours = values(&OURS, number);
+        let is_cast =
+            cast(headers, |places| ours.iter().for_each(|value| places.put(value.clone())));
+        if is_cast {
             return true;
         }
         OURS.into_iter().zip(ours).for_each(|(name, value)| drop(headers.insert(name, value)));

@@ -1,7 +1,7 @@
 //! The service that asks before it hands a request on.
 
 use std::marker::PhantomData;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -23,7 +23,7 @@ pub struct RateLimit<S, D, W = Enclosed> {
     inner: S,
     settings: Arc<Settings<D>>,
     /// Who is at the other end of the connection that it serves, where that is known.
-    peer: Option<IpAddr>,
+    peer: Option<SocketAddr>,
     enclosed_by: PhantomData<fn() -> W>,
 }
 
@@ -38,7 +38,7 @@ impl<S, D, W> RateLimit<S, D, W> {
     /// before it.
     #[must_use]
     pub fn of_peer(self, peer: SocketAddr) -> Self {
-        Self { peer: Some(peer.ip()), ..self }
+        Self { peer: Some(peer), ..self }
     }
 
     /// The same for connections of which nothing is known.
@@ -79,7 +79,7 @@ where
     #[inline]
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let mut passage = Passage::undecided();
-        if let Err(first) = self.settings.judge(&request, self.peer, &mut passage) {
+        if let Err(first) = self.settings.judge(&request, self.peer.as_ref(), &mut passage) {
             return self.call_otherwise(request, *first);
         }
         ResponseFuture::calling(|| self.inner.call(request), passage)

@@ -3,26 +3,34 @@
 //! known here.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::Mutex;
 
 use bytes::{Bytes, BytesMut};
 use http::header::HeaderValue;
 use tidegate::Limit;
 
-use crate::headers::{Left, put_left, put_policies};
-use crate::mould::NOTHING;
+use crate::headers::{Left, put_policies};
+use crate::mould::{NOTHING, Places};
 use crate::standing::{Policy, Standing, Unit, Window};
-use crate::text::{INTEGER_MAX, Line, put_name};
+use crate::text::{INTEGER_MAX, put_name};
 
 /// What is taken from the heap at once. It stays there as long as one of the responses does, so it is not
 /// more than some forty of them need.
 const ROOM_BYTES: usize = 4 << 10;
 /// How many policies and how many limits a thread remembers the text of.
 const KNOWN: usize = 16;
+/// The same of those that are told apart by a number, which takes less room and less time to find.
+const MARKED: usize = 64;
 /// How many of those texts all threads together keep for good, and how long one is at most: 64 KiB in all. Few rule sets
 /// have so many limits.
 const LASTING_MAX: usize = 256;
 const LASTING_BYTES_MAX: usize = 256;
+
+/// As many as [`INTEGER_MAX`] has.
+const DIGITS_MAX: usize = 15;
+/// The most bytes of a standing beside its name: `;r=` and `;t=`, and a number behind each.
+const LEFT_BYTES_MAX: usize = 2 * (3 + DIGITS_MAX);
 
 /// The numbers below 100, which most times to wait are.
 const SMALL: &str = "00010203040506070809101112131415161718192021222324252627282930313233343536373839\
@@ -42,7 +50,60 @@ pub(crate) struct Values {
     room: BytesMut,
     /// What was told last of policies and limits, by a part of what they are.
     policies: [Option<KnownPolicy>; KNOWN],
+    marked: Marks,
     numbers: [Option<(u64, HeaderValue)>; KNOWN],
+}
+
+/// What a policy is, as it is written.
+#[derive(Clone, Debug)]
+pub(crate) enum PolicyText {
+    /// For as long as the program runs.
+    Lasting(&'static Written),
+    Shared(Written),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
+    value: HeaderValue,
+    /// How much of it is the name, with which it begins.
+    name_bytes: usize,
+}
+
+impl PolicyText {
+    #[inline]
+    pub(crate) fn value(&self) -> &HeaderValue {
+        &self.text().value
+    }
+
+    #[inline]
+    pub(crate) fn name(&self) -> &[u8] {
+        let Written { value, name_bytes } = self.text();
+        value.as_bytes().get(..*name_bytes).unwrap_or_default()
+    }
+
+    #[inline]
+    fn text(&self) -> &Written {
+        match self {
+            Self::Lasting(text) => text,
+            Self::Shared(text) => text,
+        }
+    }
+}
+
+/// The texts of policies that last, by the marks of their limits.
+struct Marks([Option<Marked>; MARKED]);
+
+#[derive(Clone, Copy)]
+struct Marked {
+    mark: u64,
+    limit: u64,
+    text: &'static Written,
+}
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self([None; MARKED])
+    }
 }
 
 /// What a policy is, and how that is written.
@@ -53,9 +114,7 @@ struct KnownPolicy {
     window_secs: u64,
     /// The limit whose window that is, where it was seen.
     limit: Option<Limit>,
-    value: HeaderValue,
-    /// How much of it is the name.
-    name_bytes: usize,
+    text: PolicyText,
 }
 
 impl KnownPolicy {
@@ -63,12 +122,12 @@ impl KnownPolicy {
     fn new(policy: &Policy<'_>, is_first: bool) -> Option<Self> {
         let mut text = Vec::new();
         put_policies(&mut text, &Standing::allowed().with(*policy));
-        let value = known(String::from_utf8(text).ok()?, is_first)?;
         let mut written = Vec::new();
         put_name(&mut written, (policy, 0));
-        let (name, name_bytes) = (policy.name.into(), written.len());
+        let text = policy_text(String::from_utf8(text).ok()?, written.len(), is_first)?;
+        let name = policy.name.into();
         let (quota, unit, window_secs) = (policy.quota, policy.unit, policy.window_secs());
-        Some(Self { name, quota, unit, window_secs, limit: None, value, name_bytes })
+        Some(Self { name, quota, unit, window_secs, limit: None, text })
     }
 
     #[inline]
@@ -106,7 +165,9 @@ impl Values {
         let Self { scratch, room, .. } = self;
         scratch.clear();
         write(scratch);
-        value(room, scratch)
+        let room = with_room(room, scratch.len());
+        room.extend_from_slice(scratch);
+        HeaderValue::from_maybe_shared(room.split().freeze()).ok()
     }
 
     /// A number that is another for most responses.
@@ -118,8 +179,12 @@ impl Values {
                 let text = &SMALL[start + 2 - digits..start + 2];
                 HeaderValue::from_static(text)
             }
-            _ => value(&mut self.room, itoa::Buffer::new().format(number).as_bytes())
-                .unwrap_or_else(|| HeaderValue::from(number)),
+            100..=INTEGER_MAX => {
+                let room = with_room(&mut self.room, DIGITS_MAX);
+                put_digits(room, number);
+                HeaderValue::from_maybe_shared(room.split().freeze()).unwrap_or(NOTHING)
+            }
+            _ => HeaderValue::from(number),
         }
     }
 
@@ -142,16 +207,15 @@ impl Values {
         policy: &Policy<'_>,
         until_secs: Option<u64>,
     ) -> (Option<HeaderValue>, Option<HeaderValue>) {
-        let Some((text, name_bytes)) = self.policy(policy) else { return (None, None) };
+        let Some(text) = self.policy(policy) else { return (None, None) };
         let left = Left { remaining: policy.remaining(), until_secs };
-        let (standing, _) = self.left(&text.as_bytes()[..name_bytes], left, false);
-        (Some(text), Some(standing))
+        let standing = self.left(text.name(), left);
+        (Some(text.value().clone()), Some(standing))
     }
 
-    /// What a policy is, and how many bytes of that are its name, with which it begins. It is the same for all who meet
-    /// its rule.
+    /// What a policy is. It is the same for all who meet its rule.
     #[inline]
-    pub(crate) fn policy(&mut self, policy: &Policy<'_>) -> Option<(HeaderValue, usize)> {
+    pub(crate) fn policy(&mut self, policy: &Policy<'_>) -> Option<PolicyText> {
         let Policy { name, quota, .. } = *policy;
         let ends = name.as_bytes().first().zip(name.as_bytes().last());
         let ends = ends.map_or(0, |(first, last)| usize::from(*first) ^ usize::from(*last) << 1);
@@ -159,40 +223,70 @@ impl Values {
         if !place.as_mut().is_some_and(|known| known.is(policy)) {
             *place = KnownPolicy::new(policy, place.is_none());
         }
-        place.as_ref().map(|known| (known.value.clone(), known.name_bytes))
+        place.as_ref().map(|known| known.text.clone())
+    }
+
+    /// What the policy is whose limit has this mark and this quota, where that is known and lasts.
+    #[inline]
+    pub(crate) fn marked(&self, mark: u64, limit: u64) -> Option<&'static Written> {
+        let known = self.marked.0[mark as usize % MARKED]?;
+        (known.mark == mark && known.limit == limit).then_some(known.text)
+    }
+
+    /// Has the policy found by that, where its text lasts.
+    pub(crate) fn mark(&mut self, mark: u64, limit: u64, text: &PolicyText) {
+        if let PolicyText::Lasting(text) = *text {
+            self.marked.0[mark as usize % MARKED] = Some(Marked { mark, limit, text });
+        }
     }
 
     /// The standing of the policy that has this name, as it is written in a value already, so that it and some numbers
-    /// always are one too; and what it has left, where that is told apart.
+    /// always are one too.
+    pub(crate) fn left(&mut self, name: &[u8], left: Left) -> HeaderValue {
+        let (whole, _) = self.put_left(name, left);
+        HeaderValue::from_maybe_shared(whole).unwrap_or(NOTHING)
+    }
+
+    /// The same, and where in it the number is that is left.
     #[inline]
-    pub(crate) fn left(
+    fn put_left(
         &mut self,
         name: &[u8],
-        left: Left,
-        is_apart: bool,
-    ) -> (HeaderValue, Option<HeaderValue>) {
-        let Left { remaining, until_secs } = left;
-        let Some(mut line) = Line::starting_with(name) else {
-            let standing = self.text(|out| {
-                out.extend_from_slice(name);
-                put_left(out, left);
-            });
-            return (standing.unwrap_or(NOTHING), is_apart.then(|| self.number(remaining)));
-        };
-        line.put(b";r=");
-        let place = line.put_integer(remaining);
+        Left { remaining, until_secs }: Left,
+    ) -> (Bytes, Range<usize>) {
+        let room = with_room(&mut self.room, name.len() + LEFT_BYTES_MAX);
+        room.extend_from_slice(name);
+        room.extend_from_slice(b";r=");
+        let start = room.len();
+        put_digits(room, remaining);
+        let place = start..room.len();
         if let Some(secs) = until_secs {
-            line.put(b";t=");
-            line.put_integer(secs);
+            room.extend_from_slice(b";t=");
+            put_digits(room, secs);
         }
-        let whole = shared(&mut self.room, line.as_bytes());
+        (room.split().freeze(), place)
+    }
+
+    /// All values of a call that passes under one limit alone, in the order in which `Texts` puts them into a map.
+    #[inline]
+    pub(crate) fn put_only(
+        &mut self,
+        text: &PolicyText,
+        left: Left,
+        limit: u64,
+        places: &mut Places<'_>,
+    ) {
+        places.put(text.value().clone());
+        let (whole, place) = self.put_left(text.name(), left);
         // A part of the same text, unless that has a smaller number.
-        let part = match remaining {
-            _ if !is_apart => None,
-            ..=INTEGER_MAX => HeaderValue::from_maybe_shared(whole.slice(place)).ok(),
-            _ => Some(self.number(remaining)),
+        let part = match left.remaining {
+            100..=INTEGER_MAX => HeaderValue::from_maybe_shared(whole.slice(place)).ok(),
+            _ => None,
         };
-        (HeaderValue::from_maybe_shared(whole).unwrap_or(NOTHING), part)
+        places.put(HeaderValue::from_maybe_shared(whole).unwrap_or(NOTHING));
+        places.put(self.known_number(limit));
+        places.put(part.unwrap_or_else(|| self.number(left.remaining)));
+        places.put(self.number(left.until_secs.unwrap_or(0)));
     }
 }
 
@@ -212,6 +306,26 @@ fn known(text: String, is_first: bool) -> Option<HeaderValue> {
     HeaderValue::from_maybe_shared(bytes).ok()
 }
 
+/// The same of a policy, of which so many bytes are its name.
+fn policy_text(text: String, name_bytes: usize, is_first: bool) -> Option<PolicyText> {
+    static LASTING: Mutex<Vec<&'static Written>> = Mutex::new(Vec::new());
+    let lasting = if is_first { lasting(&text) } else { None };
+    let Some(text) = lasting else {
+        let value = HeaderValue::from_maybe_shared(Bytes::from(text)).ok()?;
+        return Some(PolicyText::Shared(Written { value, name_bytes }));
+    };
+    let value = HeaderValue::from_maybe_shared(Bytes::from_static(text.as_bytes())).ok()?;
+    let written = Written { value, name_bytes };
+    let Ok(mut all) = LASTING.try_lock() else { return Some(PolicyText::Shared(written)) };
+    // No more than there are texts that last, since the text says where the name ends.
+    let known = all.iter().find(|known| known.value == written.value).copied();
+    Some(PolicyText::Lasting(known.unwrap_or_else(|| {
+        let lasting = &*Box::leak(Box::new(written));
+        all.push(lasting);
+        lasting
+    })))
+}
+
 /// The same text for as long as the program runs: then no response has to count itself among those that share its memory,
 /// which costs as much as all else about a value. `None` once there are [enough](LASTING_MAX), for a long text, and
 /// where another thread is just looking: nobody waits for it.
@@ -229,20 +343,20 @@ fn lasting(text: &str) -> Option<&'static str> {
     Some(text)
 }
 
-/// A value that takes its memory from a room.
+/// The same room, with place for so much.
 #[inline]
-fn value(room: &mut BytesMut, text: &[u8]) -> Option<HeaderValue> {
-    HeaderValue::from_maybe_shared(shared(room, text)).ok()
+fn with_room(room: &mut BytesMut, bytes: usize) -> &mut BytesMut {
+    if room.capacity() < bytes {
+        // Where no response has a part of it any more, it is the same room again.
+        room.reserve(ROOM_BYTES.max(bytes));
+    }
+    room
 }
 
+/// Appends an integer of a structured field: what is larger is written as the largest.
 #[inline]
-fn shared(room: &mut BytesMut, text: &[u8]) -> Bytes {
-    if room.capacity() < text.len() {
-        // Where no response has a part of it any more, it is the same room again.
-        room.reserve(ROOM_BYTES.max(text.len()));
-    }
-    room.extend_from_slice(text);
-    room.split().freeze()
+fn put_digits(room: &mut BytesMut, number: u64) {
+    room.extend_from_slice(itoa::Buffer::new().format(number.min(INTEGER_MAX)).as_bytes());
 }
 
 #[cfg(test)]

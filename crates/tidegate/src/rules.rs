@@ -20,6 +20,7 @@ mod in_force;
 mod in_order;
 mod leases;
 mod limiter;
+mod of_limit;
 pub mod per_unit;
 #[cfg(feature = "redis")]
 mod place;
@@ -27,10 +28,11 @@ mod sharing;
 
 pub use backing::Backing;
 pub use builder::{RuleLimiterBuilder, RulesError};
-pub use decision::{LimitDecision, Reason, RuleDecision};
+pub use decision::{Reason, RuleDecision};
 pub use descriptors::{DescriptorCall, DescriptorStatus, DescriptorsDecision, Hits};
 pub use leases::Held;
 pub use limiter::{Call, CheckError, Checker, RuleLimiter};
+pub use of_limit::{LimitDecision, OnlyLeft};
 pub use per_unit::{PerUnit, Unit};
 #[cfg(feature = "redis")]
 pub use place::Place;

@@ -4,7 +4,7 @@ use std::slice;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{self as core, Key, LeaseId, Limit, Span, Timestamp, Verdict};
+use tidegate_core::{self as core, Key, Span, Timestamp, Verdict};
 use tidegate_rules::compile::{CompiledLimit, CompiledRules, DomainId, Role, RuleId};
 use tidegate_rules::resolve::{Only, Plan, Planned, Refusal};
 use tidegate_rules::rule::{Count, Rule};
@@ -12,6 +12,7 @@ use tidegate_store::Source;
 
 use super::backing::DecidedBy;
 use super::in_force::Kept;
+use super::of_limit::{LimitDecision, OnlyLeft};
 use crate::decision::severity;
 
 /// Whether a call may pass, and what its *binding* limit says: the one that denies it for longest,
@@ -109,15 +110,6 @@ impl Reason {
             Self::Banned => "banned",
         }
     }
-}
-
-/// What one limit says.
-#[derive(Clone, Copy, Debug)]
-pub struct LimitDecision<'d> {
-    rules: &'d CompiledRules,
-    planned: &'d Planned,
-    decision: &'d core::Decision,
-    by: DecidedBy,
 }
 
 /// How far from exact knowledge in this process an answer is.
@@ -358,6 +350,23 @@ impl RuleDecision {
         (is_bound && only.is_allowed() && only.is_enforced() && !only.is_reserve()).then_some(only)
     }
 
+    /// What the [only limit](Self::only_limit) has left, where memory decided an ordinary call, as it mostly does: less than
+    /// all that is known of that limit, for those who know the rest by its mark.
+    #[inline]
+    pub fn only_left(&self) -> Option<OnlyLeft> {
+        let One { planned, decision, .. } = self.one.as_ref()?;
+        // Only a limit in force binds.
+        if !self.outcome.allowed || self.outcome.binding.is_none() {
+            return None;
+        }
+        Some(OnlyLeft {
+            mark: self.rules.mark(planned.limit),
+            limit: decision.limit,
+            remaining: decision.remaining,
+            reset_secs: decision.reset_after.as_secs_ceil(),
+        })
+    }
+
     /// Whether it took something, which can be given back.
     pub fn took(&self) -> bool {
         self.taken != 0
@@ -496,96 +505,5 @@ impl Outcome {
             outcome.delay = Span::ZERO;
         }
         outcome
-    }
-}
-
-impl<'d> LimitDecision<'d> {
-    /// Whose limit it is.
-    pub fn rule(&self) -> &'d Rule {
-        self.rules.rule(self.rules.limit(self.planned.limit).rule())
-    }
-
-    /// The limit as it was written.
-    pub fn text(&self) -> &'d str {
-        &self.rules.limit(self.planned.limit).written().text
-    }
-
-    /// The algorithm and the numbers that decided, stretched where the rule says so.
-    pub fn in_force(&self) -> &'d Limit {
-        self.rules.limit(self.planned.limit).limit(self.planned.relaxed)
-    }
-
-    /// The name that clients see.
-    pub fn shown_name(&self) -> &'d str {
-        let limit = self.rules.limit(self.planned.limit);
-        limit.written().shown_as.as_deref().unwrap_or_else(|| self.rule().shown_name())
-    }
-
-    /// Whether it counts for the decision; a rule in shadow and a candidate do not.
-    pub fn is_enforced(&self) -> bool {
-        self.rules.limit(self.planned.limit).is_enforced()
-    }
-
-    /// Whether it is there to keep a share for a class of calls.
-    pub fn is_reserve(&self) -> bool {
-        matches!(self.rules.limit(self.planned.limit).role(), Role::Reserve(_))
-    }
-
-    /// Whether this limit alone lets the call pass.
-    pub fn is_allowed(&self) -> bool {
-        self.decision.is_allowed()
-    }
-
-    /// How much was asked for.
-    pub fn cost(&self) -> u64 {
-        self.planned.cost
-    }
-
-    /// The most that it can have left.
-    pub fn limit(&self) -> u64 {
-        self.decision.limit
-    }
-
-    /// How much it has left.
-    pub fn remaining(&self) -> u64 {
-        self.decision.remaining
-    }
-
-    /// How long until it has everything back.
-    pub fn reset_after(&self) -> Duration {
-        self.decision.reset_after.into()
-    }
-
-    /// How long to wait before it lets the same call pass.
-    pub fn retry_after(&self) -> Option<Duration> {
-        self.decision.retry_after().map(Duration::from)
-    }
-
-    /// Whether it counts calls that are under way.
-    pub fn is_at_once(&self) -> bool {
-        matches!(self.in_force(), Limit::Concurrency(_))
-    }
-
-    /// The time that belongs to its quota, so that the two of them give its rate: of a bucket, that in
-    /// which the whole burst comes back. `None` where it counts calls that are under way.
-    pub fn window(&self) -> Option<Duration> {
-        let limit = self.in_force();
-        let window = || limit.fill_time().unwrap_or_else(|| limit.period());
-        (!self.is_at_once()).then(|| window().into())
-    }
-
-    /// Who decided it.
-    pub fn source(&self) -> Source {
-        self.by.source
-    }
-
-    /// When it was decided, by the clock of who decided.
-    pub fn at(&self) -> Timestamp {
-        self.by.at
-    }
-
-    /// The lease of a concurrency limit.
-    pub fn lease(&self) -> Option<LeaseId> {
-        self.decision.lease
     }
 }
