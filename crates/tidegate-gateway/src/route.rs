@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::HeaderName;
+use tidegate::Reads;
 
 use crate::auth::{AddressLists, Auth, KeysFile};
 use crate::config::StartError;
@@ -205,6 +206,24 @@ impl Routes {
 
     pub(crate) fn each(&self) -> &[Route] {
         &self.0
+    }
+
+    /// The attributes that are looked at to find a route and to follow it. A doubt about a host or a key is one about the
+    /// request, so both are always looked at.
+    pub(crate) fn reads(&self) -> Reads {
+        let mut reads = Reads::HOST.and(Reads::API_KEY);
+        if self.only().is_none() {
+            reads = reads.and(Reads::PATH);
+        }
+        for route in &self.0 {
+            let shed = route.shed.as_ref().map(|shed| shed.attribute.as_str());
+            let named = [shed, route.upstreams.balancer.attribute()];
+            // What became of a token is told with the attributes that have no place of their own.
+            let auth = route.auth.as_ref().map(|_| Reads::OTHERS);
+            let all = named.into_iter().flatten().map(Reads::named).chain(auth);
+            reads = all.fold(reads, Reads::and);
+        }
+        reads
     }
 
     /// The route of every request, whatever its host and its path, where there is one alone.
