@@ -174,14 +174,15 @@ impl Limits {
     }
 
     /// The same answer to a request that is denied, as HTTP/1 has it: appends its headers to `out`, all but the
-    /// length of the body and the date, and its body to `body`.
+    /// length of the body and the date, for which `end_head` is called, and its body where that says so.
+    #[inline]
     pub(crate) fn put_refusal(
         &self,
         standing: &Standing<'_>,
         out: &mut Vec<u8>,
-        body: &mut Vec<u8>,
+        end_head: impl FnOnce(&mut Vec<u8>, usize) -> bool,
     ) {
-        refusal::put(standing, self.headers, out, body);
+        refusal::put(standing, self.headers, out, end_head);
     }
 
     /// Appends what the client is told of its standing, as lines of HTTP/1. It is for a head that says nothing of

@@ -175,7 +175,9 @@ impl Head {
         let Some(asked) = line.strip_suffix(b" HTTP/1.1\r\n") else { return false };
         let space = asked.iter().position(|byte| *byte == b' ').unwrap_or(asked.len());
         let (method, target) = (&asked[..space], asked.get(space + 1..).unwrap_or_default());
-        if !target.starts_with(b"/") || !target.iter().all(|byte| OF_TARGET[usize::from(*byte)]) {
+        // All of them are looked at, which takes less time than to stop at one that is none.
+        let is_target = target.iter().fold(true, |is, byte| is & OF_TARGET[usize::from(*byte)]);
+        if !is_target || !target.starts_with(b"/") {
             return false;
         }
         if method != self.method.as_str().as_bytes() {
@@ -251,3 +253,172 @@ const OF_TARGET: [bool; 256] = {
     }
     is_of_target
 };
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_identity::{IdentityConfig, Source};
+
+    use super::*;
+
+    const LENGTH_MAX: usize = 4 << 10;
+
+    /// Lines and headers, most of which are taken here, and all of which are put together.
+    const LINES: [&str; 14] = [
+        "GET / HTTP/1.1\r\n",
+        "GET /a?key=two HTTP/1.1\r\n",
+        "HEAD /a/./b?c HTTP/1.1\r\n",
+        "PROPFIND /{a}|b HTTP/1.1\r\n",
+        "CONNECT /a HTTP/1.1\r\n",
+        "GET /a#b HTTP/1.1\r\n",
+        "GET  /a HTTP/1.1\r\n",
+        "GET /a HTTP/1.0\r\n",
+        "GET /a\rb HTTP/1.1\r\n",
+        "GET /a HTTP/1.1\n",
+        "GET http://a/ HTTP/1.1\r\n",
+        "Host: a HTTP/1.1\r\n",
+        "\r\nGET / HTTP/1.1\r\n",
+        "\r\n",
+    ];
+    const HEADERS: [&str; 18] = [
+        "Host: a\r\n\r\n",
+        "host: a\r\n\r\n",
+        "Host: a\r\nKey: one\r\n\r\n",
+        "Host: a\r\nKey: two\r\n\r\n",
+        "Host: a\r\nKey: one\r\nKey: two\r\n\r\n",
+        "Host: a\r\nHost: b\r\n\r\n",
+        "Host: a\r\nContent-Type: application/grpc\r\n\r\n",
+        "Host: a\r\nContent-Length: 0\r\n\r\n",
+        "Host: a\r\nConnection: keep-alive\r\n\r\n",
+        "Host: a\r\nConnection: close\r\n\r\n",
+        "Host: a\r\nContent-Length: 3\r\n\r\n",
+        "Host: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "Host: a\nKey: one\r\n\r\n",
+        "Host: a\r\n folded\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "Key: one\r\n\r\n",
+        "\r\n",
+        "Host: a\r\n",
+    ];
+
+    /// What somebody else reads where everybody reads the same.
+    fn read_by_others(head: &[u8]) -> Option<(Method, Uri, HeaderMap)> {
+        let mut found = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut parsed = httparse::Request::new(&mut found);
+        let length = parsed.parse(head).ok()?;
+        if !strict::is_whole(head) || length != httparse::Status::Complete(head.len()) {
+            return None;
+        }
+        let mut headers = HeaderMap::new();
+        for header in &*parsed.headers {
+            let name = http::HeaderName::from_bytes(header.name.as_bytes()).ok()?;
+            headers.append(name, HeaderValue::from_bytes(header.value).ok()?);
+        }
+        let method = Method::from_bytes(parsed.method?.as_bytes()).ok()?;
+        (parsed.version == Some(1)).then_some((method, parsed.path?.parse().ok()?, headers))
+    }
+
+    fn identity() -> Identity {
+        let mut config = IdentityConfig::new([1; 16]);
+        let query = Source::Query("key".to_owned());
+        config.api_key = vec![Source::header("key").unwrap(), query];
+        Identity::new(config).unwrap()
+    }
+
+    /// All that is known of a request that was taken, in words.
+    fn known(asked: &mut Asked, identity: &Identity, reads: Reads, input: &[u8]) -> String {
+        let peer = Some("192.0.2.7".parse().unwrap());
+        asked.describe((identity, peer), reads, Timestamp::ZERO, input);
+        let Asked { head, attributes, .. } = asked;
+        let doubts = attributes.doubts();
+        let (line, uri) = (head.line(input), head.uri(input));
+        let attributes: Vec<_> = attributes.iter().map(|one| (one.name, one.value)).collect();
+        let Head { method, headers, length, .. } = &*head;
+        let grpc_type = head.grpc_type();
+        format!(
+            "{line:?} {method} {uri} {headers:?} {length} {grpc_type:?} {attributes:?} {doubts:?}"
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_request_is_the_same_whatever_was_asked_before(
+            requests in prop::collection::vec(
+                (0..LINES.len(), 0..HEADERS.len(), 0..4_usize, any::<bool>()), 1..40,
+            ),
+        ) {
+            let identity = identity();
+            let mut asked = Asked::default();
+            for (line, headers, reads, is_changed) in requests {
+                let head = format!("{}{}", LINES[line], HEADERS[headers]);
+                let input = format!("{head}GET /next HTTP/1.1\r\nHost: next\r\n\r\n");
+                let input = input.as_bytes();
+                let mut fresh = Asked::default();
+                let begins = asked.take(input, LENGTH_MAX);
+                prop_assert_eq!(begins, fresh.take(input, LENGTH_MAX), "{:?}", head);
+                if begins != Begins::Request {
+                    continue;
+                }
+                let read = read_by_others(&input[..asked.head.length()]);
+                let (method, uri, headers) = read.expect("others read it too");
+                prop_assert_eq!(asked.head.uri(input), uri);
+                prop_assert_eq!((&asked.head.method, asked.head.headers()), (&method, &headers));
+                let reads = [Reads::ALL, Reads::IP.and(Reads::HOST), Reads::API_KEY, Reads::PATH][reads];
+                let known = [&mut asked, &mut fresh].map(|one| known(one, &identity, reads, input));
+                prop_assert_eq!(&known[0], &known[1]);
+                if is_changed {
+                    asked.head.headers_mut().clear();
+                }
+                asked.end();
+            }
+        }
+    }
+
+    #[test]
+    fn every_byte_of_a_target_is_a_part_of_it_to_everybody() {
+        for byte in (0..=u8::MAX).filter(|byte| OF_TARGET[usize::from(*byte)]) {
+            let byte = char::from(byte);
+            for target in [format!("/a{byte}b"), format!("/a?b{byte}c")] {
+                let uri: Uri = target.parse().unwrap();
+                assert_eq!(uri.path_and_query().unwrap().as_str(), target);
+                assert_eq!((uri.authority(), uri.scheme()), (None, None), "{target}");
+                let head = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+                let mut asked = Asked::default();
+                assert_eq!(asked.take(head.as_bytes(), LENGTH_MAX), Begins::Request, "{target}");
+                assert_eq!(asked.head.uri(head.as_bytes()), uri);
+            }
+        }
+        for byte in b" \"#<>`\x00\x7f\x80\xff\r\n\t" {
+            assert!(!OF_TARGET[usize::from(*byte)], "{byte}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_for_the_next_request_is_bounded() {
+        let long = format!("GET / HTTP/1.1\r\nHost: a\r\nKey: {}\r\n\r\n", "x".repeat(KEPT_BYTES));
+        let mut asked = Asked::default();
+        for _ in 0..2 {
+            assert_eq!(asked.take(long.as_bytes(), LENGTH_MAX), Begins::Request);
+            asked.end();
+            let Head { lines, room, headers, .. } = &asked.head;
+            assert_eq!((lines.len(), room.capacity(), headers.len()), (0, 0, 0));
+        }
+        let longer = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(asked.take(longer.as_bytes(), longer.len()), Begins::Request);
+        let longer = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(asked.take(longer.as_bytes(), longer.len() - 1), Begins::Foreign);
+    }
+
+    #[test]
+    fn attributes_are_made_anew_where_rules_read_others() {
+        let (identity, input) = (identity(), b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut asked = Asked::default();
+        for reads in [Reads::IP, Reads::HOST, Reads::IP, Reads::PATH, Reads::HOST, Reads::ALL] {
+            assert_eq!(asked.take(input, LENGTH_MAX), Begins::Request);
+            let mut fresh = Asked::default();
+            assert_eq!(fresh.take(input, LENGTH_MAX), Begins::Request);
+            let known = [&mut asked, &mut fresh].map(|one| known(one, &identity, reads, input));
+            assert_eq!(known[0], known[1]);
+        }
+    }
+}

@@ -84,8 +84,14 @@ where
             return drain.is_cancelled().then_some(lane.wire.stream);
         }
         is_quiet = false;
-        let is_next = lane.answer_all(&mut asked, &end).await?;
-        lane.wire.send().await?;
+        let is_next = loop {
+            match lane.deny_all(&mut asked, &end) {
+                Next::Read(is_next) => break is_next,
+                Next::Send => lane.wire.send().await?,
+                Next::GoOn(open) => lane.go_on(&mut asked, open).await?,
+            }
+        };
+        poll_fn(|context| lane.wire.poll_send(context)).await?;
         // What was cut off because there was no more room is read on, and nothing else: who sends a part of a
         // request has a time for the rest, and the general server sees to it.
         if is_over || !is_next {
@@ -111,8 +117,6 @@ struct Room {
     request: Vec<u8>,
     /// What it answers.
     reply: Reply,
-    /// The body of an answer of the gateway's own.
-    body: Vec<u8>,
 }
 
 /// What became of a request at once.
@@ -160,21 +164,8 @@ struct Reached<'g> {
 }
 
 impl<'g, S: AsyncRead + AsyncWrite + Unpin> Lane<'g, S> {
-    /// Answers all requests that are there and are for this place, and says whether the next one may be; `None`
-    /// where the connection has ended. What came together is answered together: the last answers are left to be
-    /// sent.
-    #[inline]
-    async fn answer_all(&mut self, asked: &mut Asked, end: &End<'_, '_>) -> Option<bool> {
-        loop {
-            match self.deny_all(asked, end) {
-                Next::Read(is_next) => return Some(is_next),
-                Next::Send => self.wire.send().await?,
-                Next::GoOn(open) => self.go_on(asked, open).await?,
-            }
-        }
-    }
-
-    /// Answers requests for as long as they are denied at once.
+    /// Answers requests that are there and are for this place, for as long as they are denied at once. What came
+    /// together is answered together: the answers are left to be sent.
     fn deny_all(&mut self, asked: &mut Asked, end: &End<'_, '_>) -> Next<'g> {
         while !self.wire.input.is_empty() {
             match asked.take(&self.wire.input, self.wire.head_bytes_max) {
@@ -208,7 +199,7 @@ impl<'g, S: AsyncRead + AsyncWrite + Unpin> Lane<'g, S> {
         let mut begun = limits.begin();
         let reads = limits.reads(&begun).and(gateway.reads);
         let whose = (limits.engine.identity(), client.peer);
-        let (input, out, body) = (&self.wire.input[..], &mut self.wire.output, &mut self.room.body);
+        let (input, out) = (&self.wire.input[..], &mut self.wire.output);
         asked.describe(whose, reads, now, input);
         let found = gateway.find_route(client, asked.head.headers(), &asked.attributes);
         let Some(route) = found.ok().filter(|route| is_plain_route(route)) else {
@@ -221,7 +212,7 @@ impl<'g, S: AsyncRead + AsyncWrite + Unpin> Lane<'g, S> {
         let head = &asked.head;
         let denied = |standing: &Standing<'_>| {
             let is_head = head.method == Method::HEAD;
-            let own = Own { out, body, is_head, now, entry: entry.take() };
+            let own = Own { out, is_head, now, entry: entry.take() };
             own.deny(limits, standing, head.grpc_type());
         };
         let call = (route.domain.as_str(), &asked.attributes);
@@ -355,7 +346,6 @@ impl<'g, S: AsyncRead + AsyncWrite + Unpin> Lane<'g, S> {
         let grpc_type = head.grpc_type();
         let own = Own {
             out: &mut self.wire.output,
-            body: &mut self.room.body,
             is_head: head.method == Method::HEAD,
             now: limits.engine.limiter().now(),
             entry,

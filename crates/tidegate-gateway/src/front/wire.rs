@@ -31,6 +31,8 @@ pub(super) struct Wire<S> {
     pub(super) stream: Opened<S>,
     pub(super) input: BytesMut,
     pub(super) output: Vec<u8>,
+    /// How much of what was made is sent, while it is being sent.
+    sent: usize,
     /// The longest head that is taken here.
     pub(super) head_bytes_max: usize,
     /// Room for what is read next.
@@ -46,6 +48,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             head_bytes_max,
             input: BytesMut::new(),
             output: Vec::new(),
+            sent: 0,
             room: READ_BYTES,
             is_full: false,
         }
@@ -133,20 +136,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 
     /// Sends what was made.
-    #[inline]
     pub(super) async fn send(&mut self) -> Option<()> {
-        let mut sent = 0;
-        while sent < self.output.len() {
-            let unsent = &self.output[sent..];
-            let stream = &mut self.stream;
-            let written = poll_fn(|context| Pin::new(&mut *stream).poll_write(context, unsent));
-            match written.await {
-                Ok(written @ 1..) => sent += written,
-                Ok(0) | Err(_) => return None,
+        poll_fn(|context| self.poll_send(context)).await
+    }
+
+    #[inline]
+    pub(super) fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Option<()>> {
+        while self.sent < self.output.len() {
+            let unsent = &self.output[self.sent..];
+            match ready!(Pin::new(&mut self.stream).poll_write(context, unsent)) {
+                Ok(written @ 1..) => self.sent += written,
+                Ok(0) | Err(_) => return Poll::Ready(None),
             }
         }
+        self.sent = 0;
         self.output.clear();
         self.output.shrink_to(KEPT_BYTES);
-        Some(())
+        Poll::Ready(Some(()))
     }
 }
