@@ -134,6 +134,8 @@ pub(crate) struct Route {
     pub(crate) bounds: Bounds,
     pub(crate) addresses: AddressLists,
     pub(crate) auth: Option<Auth>,
+    /// Whether requests go to upstreams, all of which are reached by connections that the lane for plain ones has.
+    pub(crate) is_plain: bool,
     shed: Option<Shed>,
 }
 
@@ -147,6 +149,9 @@ impl Route {
             }
         };
         let upstreams = Upstreams::new(settings.servers, settings.upstream);
+        let upstreams = Arc::new(upstreams.map_err(StartError::Tls)?);
+        let has_lines = upstreams.balancer.servers().iter().all(|server| server.lines.is_some());
+        let is_plain = has_lines && settings.folder.is_none();
         let folder = settings
             .folder
             .map(|path| Folder::open(&path).map_err(|error| StartError::Folder { path, error }));
@@ -154,12 +159,13 @@ impl Route {
             hosts: settings.hosts,
             path: settings.path.trim_end_matches('/').to_owned(),
             domain: settings.domain,
-            upstreams: Arc::new(upstreams.map_err(StartError::Tls)?),
+            upstreams,
             folder: folder.transpose()?,
             host: settings.host,
             bounds: settings.bounds,
             addresses: settings.addresses,
             auth,
+            is_plain,
             shed: settings.shed,
         })
     }

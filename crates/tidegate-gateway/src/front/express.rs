@@ -202,13 +202,13 @@ impl<'g, S: AsyncRead + AsyncWrite + Unpin> Lane<'g, S> {
         let (input, out) = (&self.wire.input[..], &mut self.wire.output);
         asked.describe(whose, reads, now, input);
         let found = gateway.find_route(client, asked.head.headers(), &asked.attributes);
-        let Some(route) = found.ok().filter(|route| is_plain_route(route)) else {
+        let Some(route) = found.ok().filter(|route| route.is_plain) else {
             return Became::Foreign;
         };
         let head = &asked.head;
         let mut entry = gateway
             .entry(client, (&head.method, head.headers()), || (head.uri(input), Version::HTTP_11));
-        let is_refused = asked.authenticate(route, &mut entry);
+        let mut is_refused = asked.authenticate(route, &mut entry);
         let head = &asked.head;
         let denied = |standing: &Standing<'_>| {
             let is_head = head.method == Method::HEAD;
@@ -222,8 +222,10 @@ impl<'g, S: AsyncRead + AsyncWrite + Unpin> Lane<'g, S> {
             Some(AtOnce::Undecided(why)) => Admitted::Undecided(why),
             None => {
                 // By the time that it is asked, other rules may be in force, which read other attributes.
-                asked.describe(whose, Reads::ALL, now, input);
-                asked.authenticate(route, &mut entry);
+                if reads != Reads::ALL {
+                    asked.describe(whose, Reads::ALL, now, input);
+                    is_refused = asked.authenticate(route, &mut entry);
+                }
                 Admitted::Later
             }
         };
@@ -406,10 +408,4 @@ async fn reach<'f>(
             return Err(problem);
         }
     }
-}
-
-/// Whether requests of a route go to upstreams, all of which are reached by connections that this place has.
-fn is_plain_route(route: &Route) -> bool {
-    let servers = route.upstreams.balancer.servers();
-    route.folder.is_none() && servers.iter().all(|server| server.lines.is_some())
 }
