@@ -166,7 +166,7 @@ struct Asked {
 impl Entry {
     pub(crate) fn new(
         log: &AccessLog,
-        request: (&Method, &Uri, Version, &HeaderMap),
+        request: (&Method, Uri, Version, &HeaderMap),
         client: Option<IpAddr>,
         at: Timestamp,
     ) -> Self {
@@ -176,7 +176,7 @@ impl Entry {
             user: None,
             method: method.clone(),
             host: headers.get(HOST).cloned(),
-            uri: uri.clone(),
+            uri,
             version,
             referer: headers.get(REFERER).cloned(),
             agent: headers.get(USER_AGENT).cloned(),
@@ -286,7 +286,7 @@ mod tests {
         headers.insert(USER_AGENT, HeaderValue::from_bytes(b"a\"b\tc\xff").unwrap());
         headers.insert(HOST, HeaderValue::from_static("a.example:8000"));
         let uri: Uri = "/a?b=1".parse().unwrap();
-        let request = (&Method::GET, &uri, Version::HTTP_11, &headers);
+        let request = (&Method::GET, uri, Version::HTTP_11, &headers);
         let client = Some("192.0.2.7".parse().unwrap());
         let mut entry = Entry::new(log, request, client, Timestamp::from_secs(971_186_136));
         entry.answered(StatusCode::OK);

@@ -1,11 +1,13 @@
 //! The connections of clients: TLS where there are certificates, HTTP/1.1 or HTTP/2 as the client speaks, with
 //! the bounds that keep slow and hostile ones from holding anything for long.
 
+mod asked;
 mod end;
 mod express;
 mod gathered;
 mod own;
 pub(crate) mod strict;
+mod wire;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -67,7 +69,14 @@ impl Front {
         let gateway = Arc::clone(&self.gateway);
         let _open = gateway.limits.engine.metrics().connected(Entrance::Gateway);
         let client = Client { peer, is_tls: self.tls.is_some() };
-        let Some(tls) = &self.tls else { return self.requests(stream, client).await };
+        match &self.tls {
+            None => self.requests(stream, client).await,
+            // Who speaks without it need not have room for it.
+            Some(tls) => Box::pin(self.requests_in(tls, stream, client)).await,
+        }
+    }
+
+    async fn requests_in(&self, tls: &TlsAcceptor, stream: Stream, client: Client) {
         let shaking = timeout(self.bounds.head_timeout, tls.accept(stream));
         let shaken = tokio::select! {
             biased;
@@ -91,10 +100,22 @@ impl Front {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { gateway, bounds, .. } = self;
-        let drain = &gateway.shutdown.drain;
         let opened = Opened::new(stream, bounds.head_timeout);
+        let drain = &gateway.shutdown.drain;
         let taken = express::serve(gateway, client, opened, bounds, drain);
-        let Some(mut opened) = taken.await else { return };
+        if let Some(opened) = taken.await {
+            // It takes a lot of room, and a connection that does without is the nearer to hand for that.
+            Box::pin(self.general(opened, client)).await;
+        }
+    }
+
+    /// Serves the rest of a connection.
+    async fn general<S>(&self, mut opened: Opened<S>, client: Client)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { gateway, bounds, .. } = self;
+        let drain = &gateway.shutdown.drain;
         let version = tokio::select! {
             biased;
             version = timeout(bounds.head_timeout, opened.read_version()) => version,

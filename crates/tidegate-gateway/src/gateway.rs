@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::{HOST, HeaderValue};
-use http::{HeaderMap, Method, Request, Response, Version};
+use http::{HeaderMap, Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
-use tidegate::Timestamp;
+use tidegate::{Reads, Timestamp};
 use tidegate_identity::{Attributes, RequestParts};
 use tidegate_server::listen::accept::Shutdown;
 use tidegate_tower::{Standing, grpc};
@@ -24,6 +24,8 @@ use crate::route::{Route, Routes};
 pub(crate) struct Gateway {
     pub(crate) limits: Limits,
     pub(crate) routes: Routes,
+    /// The attributes that routes look at, whatever the rules do.
+    pub(crate) reads: Reads,
     pub(crate) access_log: Option<AccessLog>,
     /// Tunnels outlive the requests that opened them, and are waited for with the connections.
     pub(crate) shutdown: Shutdown,
@@ -45,7 +47,9 @@ impl Gateway {
     ) -> Response<ResponseBody> {
         let is_http1 = request.version() < Version::HTTP_2;
         let is_upgrade_lost = asks_for_upgrade(&request);
-        let mut entry = self.entry(client, &request);
+        let mut entry = self.entry(client, (request.method(), request.headers()), || {
+            (request.uri().clone(), request.version())
+        });
         let answered = self.decided(client, request, &mut entry).await;
         let mut response = match answered {
             Ok(response) => response,
@@ -112,13 +116,29 @@ impl Gateway {
         check(request)?;
         // One spelling of where it is for: over HTTP/2, and in a target that names it, it is not in a header.
         name_host(request)?;
-        let engine = &self.limits.engine;
-        let parts = parts(client, request);
-        engine.identity().attributes(&parts, now, attributes);
+        let (method, uri) = (request.method(), request.uri());
+        let parts = RequestParts::of_http(client.peer, method, uri, request.headers());
+        self.limits.engine.identity().attributes(&parts, now, attributes);
+        self.find_route(client, request.headers(), attributes)
+    }
+
+    /// Where a request goes whose attributes are made, unless its route takes none from its client.
+    #[inline]
+    pub(crate) fn find_route(
+        &self,
+        client: Client,
+        headers: &HeaderMap,
+        attributes: &Attributes,
+    ) -> Result<&Route, Problem> {
         let route = self.route(attributes)?;
         let is_admitted =
-            route.addresses.is_open() || route.addresses.admit(engine.identity().client(&parts));
+            route.addresses.is_open() || route.addresses.admit(self.sender(client, headers));
         if is_admitted { Ok(route) } else { Err(Problem::Forbidden) }
+    }
+
+    /// The address of who sends a request, past trusted proxies.
+    fn sender(&self, client: Client, headers: &HeaderMap) -> Option<IpAddr> {
+        self.limits.engine.identity().client(&RequestParts::of_client(client.peer, headers))
     }
 
     /// Asks the limiter, and waits where it says so. From here on the request counts. One that does not pass is
@@ -134,9 +154,12 @@ impl Gateway {
         let (limits, grpc_type) = (&self.limits, grpc::content_type(headers));
         let is_refused = authenticate(route, headers, attributes, entry);
         let denied = |standing: &Standing<'_>| limits.denial(standing, grpc_type.cloned());
-        let admitted = match limits.admit_at_once(&route.domain, attributes, now, denied) {
+        let mut begun = limits.begin();
+        let asked = (route.domain.as_str(), &*attributes);
+        let admitted = match limits.admit_at_once(&mut begun, asked, now, denied) {
             Some(AtOnce::Denied(response)) => return Err(response),
-            Some(AtOnce::Passes(ticket, delay)) => {
+            Some(AtOnce::Passes(delay)) => {
+                let ticket = limits.ticket(begun);
                 if !delay.is_zero() {
                     tokio::time::sleep(delay).await;
                 }
@@ -204,17 +227,19 @@ impl Gateway {
     }
 
     /// None where there is no access log. Boxed, because it passes through many hands, and mostly there is none.
-    pub(crate) fn entry<B>(&self, client: Client, request: &Request<B>) -> Option<Box<Entry>> {
+    #[inline]
+    pub(crate) fn entry(
+        &self,
+        client: Client,
+        (method, headers): (&Method, &HeaderMap),
+        target: impl FnOnce() -> (Uri, Version),
+    ) -> Option<Box<Entry>> {
         let log = self.access_log.as_ref()?;
-        let engine = &self.limits.engine;
-        let sender = engine.identity().client(&parts(client, request));
-        let asked = (request.method(), request.uri(), request.version(), request.headers());
-        Some(Box::new(Entry::new(log, asked, sender, engine.limiter().now())))
+        let (uri, version) = target();
+        let sender = self.sender(client, headers);
+        let now = self.limits.engine.limiter().now();
+        Some(Box::new(Entry::new(log, (method, uri, version, headers), sender, now)))
     }
-}
-
-fn parts<B>(client: Client, request: &Request<B>) -> RequestParts<'_> {
-    RequestParts::of_http(client.peer, request.method(), request.uri(), request.headers())
 }
 
 /// Whether the request is refused once it was counted.
@@ -244,9 +269,15 @@ pub(crate) fn begin(mut ticket: Ticket, is_refused: bool) -> Result<Ticket, Refu
     Ok(ticket)
 }
 
+/// Whether requests of this method are.
+#[inline]
+pub(crate) fn is_forwarded(method: &Method) -> bool {
+    !matches!(*method, Method::CONNECT | Method::TRACE)
+}
+
 /// What has to hold of every request, whatever its route.
 fn check<B>(request: &Request<B>) -> Result<(), Problem> {
-    if [Method::CONNECT, Method::TRACE].contains(request.method()) {
+    if !is_forwarded(request.method()) {
         return Err(Problem::Method);
     }
     let needs_host = match request.version() {

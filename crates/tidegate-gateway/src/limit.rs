@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::header::HeaderValue;
 use http::{HeaderMap, Response};
-use tidegate::{Call, CheckError, RuleDecision, Timestamp};
+use tidegate::{Call, CheckError, Reads, RuleDecision, Timestamp};
 use tidegate_identity::Attributes;
 use tidegate_server::engine::at_once;
 use tidegate_server::{Answer, Engine, Protocol};
@@ -44,8 +44,8 @@ pub(crate) enum Refused {
 /// What is said of a request at once.
 #[derive(Debug)]
 pub(crate) enum AtOnce<T> {
-    /// It passes, after so long.
-    Passes(Ticket, Duration),
+    /// It passes, after so long, with the [ticket](Limits::ticket) of the decision.
+    Passes(Duration),
     /// It does not, and this was made of that.
     Denied(T),
     /// The limiter could not decide.
@@ -81,33 +81,45 @@ impl Limits {
         Ok(ticket)
     }
 
-    /// The same where memory decides, at an instant that was just read, but for the wait, which is for the caller
-    /// to see to. Of a request that is denied `denied` is told, where the answer stands. `None` where there is
-    /// somebody to wait for; nothing has happened then.
+    /// A decision that is to be made at once, by the rules in force now.
+    #[inline]
+    pub(crate) fn begin(&self) -> RuleDecision {
+        self.engine.limiter().begin()
+    }
+
+    /// The attributes that what was begun depends on. All of them where it may be for somebody else to decide.
+    #[inline]
+    pub(crate) fn reads(&self, begun: &RuleDecision) -> Reads {
+        if self.engine.is_at_once() { self.engine.limiter().reads(begun) } else { Reads::ALL }
+    }
+
+    /// As [`admit`](Self::admit) where memory decides, at an instant that was just read, but for the wait, which is
+    /// for the caller to see to. Of a request that is denied `denied` is told, where the answer stands. `None` where
+    /// there is somebody to wait for; nothing has happened then.
     #[inline]
     pub(crate) fn admit_at_once<T>(
         &self,
-        domain: &str,
-        attributes: &Attributes,
+        begun: &mut RuleDecision,
+        (domain, attributes): (&str, &Attributes),
         now: Timestamp,
         denied: impl FnOnce(&Standing<'_>) -> T,
     ) -> Option<AtOnce<T>> {
         let over = (self.delay_max, Protocol::Gateway);
         let denied = |answer: &Answer<&mut RuleDecision>| denied(&answer.standing());
         let admitted = attributes.with_list(|list| {
-            self.engine.admit_at_once(&Call::new(domain, list), over, now, denied)
+            self.engine.admit_at_once(begun, &Call::new(domain, list), over, now, denied)
         })?;
         Some(match admitted {
             Ok(ControlFlow::Break(told)) => AtOnce::Denied(told),
-            Ok(ControlFlow::Continue(answer)) => {
-                let answer = Box::new(answer);
-                let delay = answer.delay();
-                let engine = Arc::clone(&self.engine);
-                let ticket = Ticket { engine, answer: Some(answer), status: None };
-                AtOnce::Passes(ticket, delay)
-            }
+            Ok(ControlFlow::Continue(delay)) => AtOnce::Passes(delay),
             Err(error) => AtOnce::Undecided(error.into()),
         })
+    }
+
+    /// What a request passes with that was decided at once.
+    pub(crate) fn ticket(&self, decision: RuleDecision) -> Ticket {
+        let answer = Box::new(Answer::decided(decision, false));
+        Ticket { engine: Arc::clone(&self.engine), answer: Some(answer), status: None }
     }
 
     async fn ask(&self, domain: &str, attributes: &Attributes) -> Result<Answer, CheckError> {
@@ -162,14 +174,15 @@ impl Limits {
     }
 
     /// The same answer to a request that is denied, as HTTP/1 has it: appends its headers to `out`, all but the
-    /// length of the body and the date, and its body to `body`.
+    /// length of the body and the date, for which `end_head` is called, and its body where that says so.
+    #[inline]
     pub(crate) fn put_refusal(
         &self,
         standing: &Standing<'_>,
         out: &mut Vec<u8>,
-        body: &mut Vec<u8>,
+        end_head: impl FnOnce(&mut Vec<u8>, usize) -> bool,
     ) {
-        refusal::put(standing, self.headers, out, body);
+        refusal::put(standing, self.headers, out, end_head);
     }
 
     /// Appends what the client is told of its standing, as lines of HTTP/1. It is for a head that says nothing of

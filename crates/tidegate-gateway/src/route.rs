@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::HeaderName;
+use tidegate::Reads;
 
 use crate::auth::{AddressLists, Auth, KeysFile};
 use crate::config::StartError;
@@ -133,6 +134,8 @@ pub(crate) struct Route {
     pub(crate) bounds: Bounds,
     pub(crate) addresses: AddressLists,
     pub(crate) auth: Option<Auth>,
+    /// Whether requests go to upstreams, all of which are reached by connections that the lane for plain ones has.
+    pub(crate) is_plain: bool,
     shed: Option<Shed>,
 }
 
@@ -146,6 +149,9 @@ impl Route {
             }
         };
         let upstreams = Upstreams::new(settings.servers, settings.upstream);
+        let upstreams = Arc::new(upstreams.map_err(StartError::Tls)?);
+        let has_lines = upstreams.balancer.servers().iter().all(|server| server.lines.is_some());
+        let is_plain = has_lines && settings.folder.is_none();
         let folder = settings
             .folder
             .map(|path| Folder::open(&path).map_err(|error| StartError::Folder { path, error }));
@@ -153,12 +159,13 @@ impl Route {
             hosts: settings.hosts,
             path: settings.path.trim_end_matches('/').to_owned(),
             domain: settings.domain,
-            upstreams: Arc::new(upstreams.map_err(StartError::Tls)?),
+            upstreams,
             folder: folder.transpose()?,
             host: settings.host,
             bounds: settings.bounds,
             addresses: settings.addresses,
             auth,
+            is_plain,
             shed: settings.shed,
         })
     }
@@ -205,6 +212,24 @@ impl Routes {
 
     pub(crate) fn each(&self) -> &[Route] {
         &self.0
+    }
+
+    /// The attributes that are looked at to find a route and to follow it. A doubt about a host or a key is one about the
+    /// request, so both are always looked at.
+    pub(crate) fn reads(&self) -> Reads {
+        let mut reads = Reads::HOST.and(Reads::API_KEY);
+        if self.only().is_none() {
+            reads = reads.and(Reads::PATH);
+        }
+        for route in &self.0 {
+            let shed = route.shed.as_ref().map(|shed| shed.attribute.as_str());
+            let named = [shed, route.upstreams.balancer.attribute()];
+            // What became of a token is told with the attributes that have no place of their own.
+            let auth = route.auth.as_ref().map(|_| Reads::OTHERS);
+            let all = named.into_iter().flatten().map(Reads::named).chain(auth);
+            reads = all.fold(reads, Reads::and);
+        }
+        reads
     }
 
     /// The route of every request, whatever its host and its path, where there is one alone.

@@ -98,7 +98,9 @@ pub async fn start(
     let daemon = daemon.map_err(StartError::Daemon)?;
     let limits = Limits { engine: Arc::clone(daemon.engine()), headers, delay_max };
     let shutdown = Shutdown::default();
-    let gateway = Arc::new(Gateway { limits, routes, access_log, shutdown: shutdown.clone() });
+    let (reads, shutting) = (routes.reads(), shutdown.clone());
+    let gateway = Gateway { limits, routes, reads, access_log, shutdown: shutting };
+    let gateway = Arc::new(gateway);
     watch(&gateway);
     let front = Front { gateway: Arc::clone(&gateway), tls, bounds: front };
     let (mut addresses, mut socket_files) = (Vec::new(), Vec::new());

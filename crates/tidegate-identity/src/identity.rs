@@ -30,6 +30,8 @@ pub struct Identity {
     api_key: Vec<Source>,
     extract: Vec<Extract>,
     fingerprint: Fingerprint,
+    /// Those that are not made of headers and the address alone.
+    of_moment: Reads,
 }
 
 impl Identity {
@@ -37,6 +39,7 @@ impl Identity {
     pub fn new(config: IdentityConfig) -> Result<Self, IdentityError> {
         config.check()?;
         let addresses = Addresses::new(&config.address)?;
+        let of_moment = of_moment(&config);
         Ok(Self {
             clients: Clients::new(&config.proxies, &addresses)?,
             addresses,
@@ -45,6 +48,7 @@ impl Identity {
             api_key: config.api_key,
             extract: config.extract,
             fingerprint: Fingerprint::new(&config.secret),
+            of_moment,
         })
     }
 
@@ -127,6 +131,13 @@ impl Identity {
     /// no clock for nothing.
     pub fn reads_time(&self) -> bool {
         self.tokens.is_some()
+    }
+
+    /// Whether all of these attributes are the same for two requests of one peer whose headers are the same and name
+    /// the host: nothing of them comes of method, path or query, or depends on the time.
+    #[inline]
+    pub fn is_of_headers(&self, reads: Reads) -> bool {
+        !reads.any_of(self.of_moment)
     }
 
     /// Whether the other end of a connection is a proxy that is believed about where requests come from.
@@ -237,6 +248,19 @@ impl Identity {
         });
         out.doubts_mut().repeated |= count > 1;
     }
+}
+
+/// The attributes that may be others in the next request of a client, though its headers are the same.
+fn of_moment(config: &IdentityConfig) -> Reads {
+    let is_of_query = |source: &Source| matches!(source, Source::Query(_));
+    let mut reads = Reads::METHOD.and(Reads::PATH);
+    if config.api_key.iter().any(is_of_query) {
+        reads = reads.and(Reads::API_KEY);
+    }
+    if config.token.is_some() || config.extract.iter().any(|one| is_of_query(&one.source)) {
+        reads = reads.and(Reads::OTHERS);
+    }
+    reads
 }
 
 /// The host of the target goes before the header, as RFC 9112 has it (section 3.2.2). More than one

@@ -43,7 +43,8 @@ impl<D: Borrow<RuleDecision>> Answer<D> {
         Self { by: By::Nobody, at, turned_away: None }
     }
 
-    pub(crate) fn decided(decision: D, in_shadow: bool) -> Self {
+    /// What the rules decided, whether or not everybody is let through all the same.
+    pub fn decided(decision: D, in_shadow: bool) -> Self {
         let at = decision.borrow().at();
         Self { by: By::Rules { decision, in_shadow }, at, turned_away: None }
     }

@@ -208,39 +208,42 @@ impl Engine {
         })
     }
 
-    /// The same for who forwards calls that pass: such an answer is handed back to be kept, and what becomes of
-    /// any other is for `denied` to say, where it stands.
+    /// The same for who forwards calls that pass, and keeps the decision of those: it is made where it stands, of one
+    /// that the limiter [began](RuleLimiter::begin). What becomes of a call that does not pass is for `denied` to
+    /// say; one that does may pass after so long.
     #[inline]
     pub fn admit_at_once<T>(
         &self,
+        begun: &mut RuleDecision,
         call: &Call<'_>,
         (delay_max, over): (Duration, Protocol),
         now: Timestamp,
         denied: impl FnOnce(&Answer<&mut RuleDecision>) -> T,
-    ) -> Option<Result<ControlFlow<T, Answer>, CheckError>> {
-        // What the operator has switched or listed is rare, and so is a store.
-        if self.is_shared() || !self.controls.is_idle() {
+    ) -> Option<Result<ControlFlow<T, Duration>, CheckError>> {
+        if !self.is_at_once() {
             return None;
         }
-        let decided = self.limiter.check_at_once_or_keep(call, now, |decision| {
-            let mut answer = Answer::decided(decision, false);
-            if let Some(decision) = answer.turn_away_beyond(delay_max) {
-                // Only memory holds anybody back here.
-                at_once(self.limiter.refund_in(decision));
-            }
-            self.count(call, &answer, over);
-            (!answer.is_allowed()).then(|| denied(&answer))
-        })?;
-        Some(match decided {
-            Ok(ControlFlow::Break(made)) => Ok(ControlFlow::Break(made)),
-            Ok(ControlFlow::Continue(decision)) => {
-                Ok(ControlFlow::Continue(Answer::decided(decision, false)))
-            }
-            Err(error) => {
-                self.metrics.undecided(over);
-                Err(error)
-            }
-        })
+        if let Err(error) = self.limiter.check_begun_at_once(begun, call, now)? {
+            self.metrics.undecided(over);
+            return Some(Err(error));
+        }
+        let mut answer = Answer::decided(begun, false);
+        if let Some(decision) = answer.turn_away_beyond(delay_max) {
+            // Only memory holds anybody back here.
+            at_once(self.limiter.refund_in(decision));
+        }
+        self.count(call, &answer, over);
+        Some(Ok(if answer.is_allowed() {
+            ControlFlow::Continue(answer.delay())
+        } else {
+            ControlFlow::Break(denied(&answer))
+        }))
+    }
+
+    /// Whether the rules in memory decide alone. What the operator has switched or listed is rare, and so is a store.
+    #[inline]
+    pub fn is_at_once(&self) -> bool {
+        !self.is_shared() && self.controls.is_idle()
     }
 
     /// Ends a call that was let through: gives its leases back, and, where rules count by the response, what

@@ -5,8 +5,10 @@
 //! | `bind` | an address to a socket that listens |
 //! | `inherited` | sockets that a service manager has opened |
 //! | `accept` | connections from a socket, within a bound |
+//! | `bell` | what their tasks wait for beside their work |
 
 pub mod accept;
+pub mod bell;
 pub mod bind;
 pub mod inherited;
 

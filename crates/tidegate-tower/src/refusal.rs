@@ -71,42 +71,64 @@ pub fn body(standing: &Standing<'_>) -> Bytes {
     Bytes::from(out)
 }
 
-/// Appends a whole refusal as HTTP/1 has it, for servers that make their answers themselves: the lines of its headers to
-/// `out`, all but the length of the body and the date, and the same [body] to `body`. Who is denied is often denied again
-/// and again, so the last refusal is kept and copied where nothing is new but the part of the wait that is below a
-/// second.
-pub fn put(standing: &Standing<'_>, set: HeaderSet, out: &mut Vec<u8>, body: &mut Vec<u8>) {
+/// Appends a whole refusal as HTTP/1 has it, for servers that make their answers themselves: the lines of its headers, all
+/// but the length of the body and the date, then what `end_head` appends, which is told that length, and the same
+/// [body] where it says that one follows. Who is denied is often denied again and again, so the last refusal is kept
+/// and copied where nothing is new but the part of the wait that is below a second.
+pub fn put(
+    standing: &Standing<'_>,
+    set: HeaderSet,
+    out: &mut Vec<u8>,
+    end_head: impl FnOnce(&mut Vec<u8>, usize) -> bool,
+) {
     thread_local! {
         static LAST: RefCell<Last> = RefCell::default();
     }
-    let Some((facts, name)) = Facts::of(standing, set) else {
-        put_lines(standing, set, out);
-        return put_body(standing, body);
-    };
     LAST.with_borrow_mut(|last| {
-        if last.facts != Some(facts) || last.name != name {
-            last.facts = Some(facts);
-            last.name.clear();
-            last.name.push_str(name);
-            last.lines.clear();
-            put_lines(standing, set, &mut last.lines);
-            last.body.clear();
-            put_body_but_wait(standing, &mut last.body);
-        }
+        last.follow(standing, set);
+        let mut digits = itoa::Buffer::new();
+        let wait = wait(standing).map_or("null", |millis| digits.format(millis));
         out.extend_from_slice(&last.lines);
-        body.extend_from_slice(&last.body);
+        if end_head(out, last.body.len() + wait.len() + 1) {
+            out.extend_from_slice(&last.body);
+            out.extend_from_slice(wait.as_bytes());
+            out.push(b'}');
+        }
     });
-    put_wait(standing, body);
 }
 
 /// A refusal that was made before, without what follows on the last name in its body.
 #[derive(Default)]
 struct Last {
+    /// What it says; `None` where that may be more.
     facts: Option<Facts>,
     /// Of its policy.
     name: String,
     lines: Vec<u8>,
     body: Vec<u8>,
+}
+
+impl Last {
+    /// Makes it the refusal for a standing, where it is another one.
+    #[inline]
+    fn follow(&mut self, standing: &Standing<'_>, set: HeaderSet) {
+        let known = Facts::of(standing, set);
+        match &known {
+            Some((facts, name)) if self.facts.as_ref() == Some(facts) && self.name == *name => {}
+            _ => self.make(standing, set, known),
+        }
+    }
+
+    #[cold]
+    fn make(&mut self, standing: &Standing<'_>, set: HeaderSet, known: Option<(Facts, &str)>) {
+        self.name.clear();
+        self.name.push_str(known.map_or("", |(_, name)| name));
+        self.facts = known.map(|(facts, _)| facts);
+        self.lines.clear();
+        put_lines(standing, set, &mut self.lines);
+        self.body.clear();
+        put_body_but_wait(standing, &mut self.body);
+    }
 }
 
 /// All that a refusal by one policy says, but for the name of the policy and the wait in milliseconds.
@@ -188,11 +210,18 @@ fn put_body_but_wait(standing: &Standing<'_>, out: &mut Vec<u8>) {
 
 /// What the body ends with.
 fn put_wait(standing: &Standing<'_>, out: &mut Vec<u8>) {
-    match standing.denial().and_then(|denial| denial.retry_after) {
-        Some(wait) => put_number(out, Span::from(wait).as_millis_ceil()),
+    match wait(standing) {
+        Some(millis) => put_number(out, millis),
         None => out.extend_from_slice(b"null"),
     }
     out.push(b'}');
+}
+
+/// The wait in milliseconds; `None` where waiting does not help.
+#[inline]
+fn wait(standing: &Standing<'_>) -> Option<u64> {
+    let wait = standing.denial()?.retry_after?;
+    Some(Span::from(wait).as_millis_ceil())
 }
 
 /// What a person is told, by the reason.
@@ -277,14 +306,18 @@ mod tests {
         ];
         for standing in &standings {
             for set in [HeaderSet::All, HeaderSet::XRateLimit, HeaderSet::All, HeaderSet::None] {
-                // Once made, once copied.
-                for _ in 0..2 {
-                    let (mut out, mut whole) = (Vec::new(), Vec::new());
-                    put(standing, set, &mut out, &mut whole);
-                    let mut lines = Vec::new();
-                    put_lines(standing, set, &mut lines);
-                    assert_eq!(out, lines, "{standing:?}");
-                    assert_eq!(whole, body(standing), "{standing:?}");
+                // Once made, then copied.
+                for has_body in [true, true, false] {
+                    let mut out = Vec::new();
+                    put(standing, set, &mut out, |out, length| {
+                        out.extend_from_slice(format!("{length}\r\n\r\n").as_bytes());
+                        has_body
+                    });
+                    let (mut whole, body) = (Vec::new(), body(standing));
+                    put_lines(standing, set, &mut whole);
+                    whole.extend_from_slice(format!("{}\r\n\r\n", body.len()).as_bytes());
+                    whole.extend_from_slice(if has_body { &body } else { &[] });
+                    assert_eq!(out, whole, "{standing:?}");
                 }
             }
         }

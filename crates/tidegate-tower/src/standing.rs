@@ -206,6 +206,7 @@ impl<'a> Standing<'a> {
     }
 
     /// The whole seconds to wait, at least 1; `None` where waiting does not help.
+    #[inline]
     pub(crate) fn retry_after_secs(&self) -> Option<u64> {
         let wait = secs_ceil(self.denial?.retry_after?);
         let latest = self.policies.iter().filter_map(|policy| self.until_secs(policy)).max();
@@ -324,8 +325,25 @@ fn window_secs(window: Duration) -> u64 {
     if window < Duration::from_secs(1) { 0 } else { secs_ceil(window) }
 }
 
-/// Rounded up, so that waiting so long is long enough.
+/// Rounded up, so that waiting so long is long enough, as [`Span::as_secs_ceil`] does.
 #[inline]
 pub(crate) fn secs_ceil(duration: Duration) -> u64 {
-    Span::from(duration).as_secs_ceil()
+    let is_more = u64::from(duration.subsec_nanos() > 0);
+    duration.as_secs().saturating_add(is_more).min(Span::MAX.as_secs_ceil())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_those_of_spans() {
+        for secs in [0, 1, 86_399, 86_400, u64::MAX / 1_000_000, u64::MAX / 1_000, u64::MAX] {
+            for nanos in [0, 1, 999, 1_000, 999_999_000, 999_999_999] {
+                let duration = Duration::new(secs, nanos);
+                let expected = Span::from(duration).as_secs_ceil();
+                assert_eq!(secs_ceil(duration), expected, "{duration:?}");
+            }
+        }
+    }
 }

@@ -1,10 +1,10 @@
 //! What ends the wait for the next request of a client where none comes.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::task::coop::has_budget_remaining;
+use tidegate_server::listen::bell::Bell;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
@@ -22,8 +22,8 @@ pub(super) struct End<'e, 'd> {
     drained: Pin<&'e mut WaitForCancellationFuture<'d>>,
     idle: Pin<&'e mut Sleep>,
     idle_max: Duration,
-    /// Who is woken by both.
-    woken: Option<Waker>,
+    /// Rung by both.
+    bell: Bell,
 }
 
 impl<'e, 'd> End<'e, 'd> {
@@ -34,29 +34,27 @@ impl<'e, 'd> End<'e, 'd> {
         idle: Pin<&'e mut Sleep>,
         idle_max: Duration,
     ) -> Self {
-        Self { drain, drained, idle, idle_max, woken: None }
+        Self { drain, drained, idle, idle_max, bell: Bell::default() }
     }
 
-    /// Ready when it is over. To poll both takes two locks, so they are polled only where one of them is ready or
-    /// somebody else is to be woken.
+    /// Ready when it is over.
     #[inline]
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Over> {
-        let is_known = self.woken.as_ref().is_some_and(|woken| woken.will_wake(context.waker()));
-        if is_known && !self.drain.is_cancelled() && !self.idle.is_elapsed() {
-            return Poll::Pending;
-        }
-        self.woken = None;
-        // A task that has used up its turn is told to wait by a timer that does not remember it.
-        let is_remembered = has_budget_remaining();
-        if self.drained.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Over::Drain);
-        }
-        if self.idle.as_mut().poll(context).is_ready() {
-            self.idle.as_mut().reset(Instant::now() + self.idle_max);
-            return Poll::Ready(Over::Idle);
-        }
-        self.woken = is_remembered.then(|| context.waker().clone());
-        Poll::Pending
+        let Self { drained, idle, idle_max, bell, .. } = self;
+        bell.poll(context, |context| {
+            if drained.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Over::Drain);
+            }
+            ready!(idle.as_mut().poll(context));
+            idle.as_mut().reset(Instant::now() + *idle_max);
+            Poll::Ready(Over::Idle)
+        })
+    }
+
+    /// Whether the gateway ends.
+    #[inline]
+    pub(super) fn is_drain(&self) -> bool {
+        !self.bell.is_silent() && self.drain.is_cancelled()
     }
 }
 
@@ -65,7 +63,7 @@ mod tests {
     use std::future::poll_fn;
     use std::pin::pin;
 
-    use tokio::task::coop::consume_budget;
+    use tokio::task::coop::{consume_budget, has_budget_remaining};
 
     use super::*;
 

@@ -7,55 +7,42 @@
 //! about who may pass: that is in `gateway` and `forward`, for both.
 
 use std::future::poll_fn;
-use std::io;
-use std::mem::MaybeUninit;
-use std::ops::ControlFlow;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
-use http::header::CONNECTION;
-use http::{Method, Request, Uri, Version};
-use tidegate::Timestamp;
-use tidegate_identity::Attributes;
+use http::{Method, Version};
+use tidegate::Reads;
 use tidegate_server::metrics::UpstreamFailure;
 use tidegate_server::web::opening::Opened;
-use tidegate_tower::{Standing, grpc};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tidegate_tower::{Standing, Undecided};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::FrontBounds;
+use super::asked::{Asked, Begins, Head};
 use super::end::{End, Over};
 use super::own::Own;
-use super::{FrontBounds, strict};
+use super::wire::Wire;
 use crate::access_log::Entry;
 use crate::forward::answer::{Answer, NoAnswer, Reply, exchange};
 use crate::forward::ended::Ended;
-use crate::forward::{BROKEN, Forward, UNREACHABLE, head, hop};
-use crate::gateway::{Client, Gateway, authenticate, begin};
+use crate::forward::head::{put_date_line, put_headers, put_status};
+use crate::forward::{BROKEN, Forward, UNREACHABLE, hop};
+use crate::gateway::{Client, Gateway, begin};
 use crate::limit::{AtOnce, Refused, Ticket};
 use crate::problem::Problem;
 use crate::route::Route;
 use crate::upstream::Server;
 use crate::upstream::load::Busy;
 
-/// Room for the bytes that are read at a time: little at first, which is what a connection keeps while it waits, and
-/// more where more comes.
-const READ_BYTES: usize = 2 << 10;
-const READ_BYTES_LEAST: usize = 512;
-const READ_BYTES_MAX: usize = 16 << 10;
-/// The most bytes and the most headers of a request that is taken here.
+/// The most bytes of the head of a request that is taken here.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-const HEADERS_MAX: usize = 64;
-/// The most bytes of requests that are kept while one is under way.
-const AHEAD_BYTES_MAX: usize = 64 << 10;
 /// The most bytes of answers that wait for those of requests that came with theirs.
 const UNSENT_BYTES_MAX: usize = 16 << 10;
-/// The most room for what is sent that a connection keeps while it waits.
-const KEPT_BYTES: usize = 4 << 10;
 
 /// Takes requests until one comes that is not for this place, or until `drain` is cancelled; the stream is then
 /// given back, with what was read of it. `None` where the connection has ended.
@@ -81,7 +68,7 @@ where
     loop {
         // What has arrived goes before the end: a request that is there is answered.
         let is_over = loop {
-            let next = poll_fn(|context| match pin!(lane.wire.read()).poll(context) {
+            let next = poll_fn(|context| match lane.wire.poll_read(context) {
                 Poll::Ready(read) => Poll::Ready(Ok(read)),
                 Poll::Pending => end.poll(context).map(Err),
             });
@@ -97,8 +84,14 @@ where
             return drain.is_cancelled().then_some(lane.wire.stream);
         }
         is_quiet = false;
-        let is_next = lane.answer_all(&mut asked, drain).await?;
-        lane.wire.send().await?;
+        let is_next = loop {
+            match lane.deny_all(&mut asked, &end) {
+                Next::Read(is_next) => break is_next,
+                Next::Send => lane.wire.send().await?,
+                Next::GoOn(open) => lane.go_on(&mut asked, open).await?,
+            }
+        };
+        poll_fn(|context| lane.wire.poll_send(context)).await?;
         // What was cut off because there was no more room is read on, and nothing else: who sends a part of a
         // request has a time for the rest, and the general server sees to it.
         if is_over || !is_next {
@@ -117,40 +110,50 @@ struct Lane<'g, S> {
     room: Room,
 }
 
-/// A request, in room that the next one uses again. It is large, so it stays where it is.
-#[derive(Default)]
-struct Asked {
-    request: Request<()>,
-    attributes: Attributes,
-}
-
-impl Asked {
-    /// Lets go of the bytes that the request is made of: they are read into again. Nothing of it is seen with the next.
-    fn clear(&mut self) {
-        *self.request.method_mut() = Method::default();
-        *self.request.uri_mut() = Uri::default();
-        self.request.headers_mut().clear();
-        self.request.extensions_mut().clear();
-    }
-}
-
 /// What the next answer uses again.
 #[derive(Default)]
 struct Room {
-    /// What is sent to the upstream.
+    /// What is sent to the upstream: it begins with the line of the request.
     request: Vec<u8>,
     /// What it answers.
     reply: Reply,
-    /// The body of an answer of the gateway's own.
-    body: Vec<u8>,
 }
 
-/// What became of a request.
-enum Became {
-    /// It was answered, and the next may come.
-    Answered,
+/// What became of a request at once.
+enum Became<'g> {
+    /// It was denied, and the next may come.
+    Denied,
     /// It is not for this place, and nothing has happened.
     Foreign,
+    /// More is to be done, and perhaps to be waited for.
+    Open(Open<'g>),
+}
+
+/// A request that was not denied at once.
+struct Open<'g> {
+    route: &'g Route,
+    admitted: Admitted,
+    is_refused: bool,
+    entry: Option<Box<Entry>>,
+}
+
+/// What the limiter says.
+enum Admitted {
+    /// It passes, after so long.
+    Passes(Ticket, Duration),
+    Undecided(Undecided),
+    /// It is to be asked, and waited for.
+    Later,
+}
+
+/// What is to be done next.
+enum Next<'g> {
+    /// Nothing with what has come; says whether the next request may be for this place.
+    Read(bool),
+    /// Too much was made that is not sent.
+    Send,
+    /// Something with the request that the rest begins with.
+    GoOn(Open<'g>),
 }
 
 /// What an upstream has begun to answer, and what is held until the end of it.
@@ -160,91 +163,103 @@ struct Reached<'g> {
     server: &'g Arc<Server>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
-    /// Answers all requests that are there and are for this place, and says whether the next one may be; `None`
-    /// where the connection has ended. What came together is answered together: the last answers are left to be
-    /// sent.
-    async fn answer_all(&mut self, asked: &mut Asked, drain: &CancellationToken) -> Option<bool> {
+impl<'g, S: AsyncRead + AsyncWrite + Unpin> Lane<'g, S> {
+    /// Answers requests that are there and are for this place, for as long as they are denied at once. What came
+    /// together is answered together: the answers are left to be sent.
+    fn deny_all(&mut self, asked: &mut Asked, end: &End<'_, '_>) -> Next<'g> {
         while !self.wire.input.is_empty() {
-            let Some(length) = head::end(&self.wire.input) else {
-                return Some(self.wire.is_cut());
-            };
-            if drain.is_cancelled() || length > self.wire.head_bytes_max {
-                return Some(false);
+            match asked.take(&self.wire.input, self.wire.head_bytes_max) {
+                Begins::Request => {}
+                Begins::Part => return Next::Read(self.wire.is_cut()),
+                Begins::Foreign => return Next::Read(false),
+            }
+            if end.is_drain() {
+                return Next::Read(false);
             }
             if self.wire.output.len() > UNSENT_BYTES_MAX {
-                self.wire.send().await?;
+                return Next::Send;
             }
-            let head = self.wire.input.split_to(length).freeze();
-            let became = match take_plain(&head, &mut asked.request) {
-                Some(()) => self.answer(asked).await?,
-                None => Became::Foreign,
-            };
-            asked.clear();
-            if let Became::Foreign = became {
-                self.wire.put_back(&head);
-                return Some(false);
+            match self.decide(asked) {
+                Became::Denied => {
+                    self.wire.consume(asked.head.length());
+                    asked.end();
+                }
+                Became::Foreign => return Next::Read(false),
+                Became::Open(open) => return Next::GoOn(open),
             }
         }
-        Some(true)
+        Next::Read(true)
     }
 
-    async fn answer(&mut self, Asked { request, attributes }: &mut Asked) -> Option<Became> {
+    /// Asks the limiter. A request that is denied is answered.
+    fn decide(&mut self, asked: &mut Asked) -> Became<'g> {
         let (gateway, client) = (self.gateway, self.client);
-        let now = gateway.limits.engine.limiter().now();
-        let looked = gateway.look(client, request, now, attributes);
-        let Some(route) = looked.ok().filter(|route| is_plain_route(route)) else {
-            return Some(Became::Foreign);
+        let limits = &gateway.limits;
+        let now = limits.engine.limiter().now();
+        let mut begun = limits.begin();
+        let reads = limits.reads(&begun).and(gateway.reads);
+        let whose = (limits.engine.identity(), client.peer);
+        let (input, out) = (&self.wire.input[..], &mut self.wire.output);
+        asked.describe(whose, reads, now, input);
+        let found = gateway.find_route(client, asked.head.headers(), &asked.attributes);
+        let Some(route) = found.ok().filter(|route| route.is_plain) else {
+            return Became::Foreign;
         };
-        match self.admit(route, request, now, attributes).await? {
-            ControlFlow::Continue((ticket, entry)) => {
-                let forward = gateway.forward(client, route, attributes);
-                self.forward(&forward, request, ticket, entry).await?;
+        let head = &asked.head;
+        let mut entry = gateway
+            .entry(client, (&head.method, head.headers()), || (head.uri(input), Version::HTTP_11));
+        let mut is_refused = asked.authenticate(route, &mut entry);
+        let head = &asked.head;
+        let denied = |standing: &Standing<'_>| {
+            let is_head = head.method == Method::HEAD;
+            let own = Own { out, is_head, now, entry: entry.take() };
+            own.deny(limits, standing, head.grpc_type());
+        };
+        let call = (route.domain.as_str(), &asked.attributes);
+        let admitted = match limits.admit_at_once(&mut begun, call, now, denied) {
+            Some(AtOnce::Denied(())) => return Became::Denied,
+            Some(AtOnce::Passes(delay)) => Admitted::Passes(limits.ticket(begun), delay),
+            Some(AtOnce::Undecided(why)) => Admitted::Undecided(why),
+            None => {
+                // By the time that it is asked, other rules may be in force, which read other attributes.
+                if reads != Reads::ALL {
+                    asked.describe(whose, Reads::ALL, now, input);
+                    is_refused = asked.authenticate(route, &mut entry);
+                }
+                Admitted::Later
             }
-            ControlFlow::Break(()) => {}
-        }
-        Some(Became::Answered)
+        };
+        Became::Open(Open { route, admitted, is_refused, entry })
     }
 
-    /// Asks the limiter, and waits where it says so. A request that does not pass is answered.
-    #[inline]
-    async fn admit(
-        &mut self,
-        route: &Route,
-        request: &Request<()>,
-        now: Timestamp,
-        attributes: &mut Attributes,
-    ) -> Option<ControlFlow<(), (Ticket, Option<Box<Entry>>)>> {
+    /// Waits where the limiter says so, and forwards what it lets pass.
+    async fn go_on(&mut self, asked: &mut Asked, open: Open<'g>) -> Option<()> {
         let (gateway, limits) = (self.gateway, &self.gateway.limits);
-        let mut entry = gateway.entry(self.client, request);
-        let is_refused = authenticate(route, request.headers(), attributes, &mut entry);
-        let at_once = {
-            let (out, body) = (&mut self.wire.output, &mut self.room.body);
-            let denied = |standing: &Standing<'_>| {
-                let is_head = request.method() == Method::HEAD;
-                let own = Own { out, body, is_head, now, entry: entry.take() };
-                own.deny(limits, standing, grpc::content_type(request.headers()));
-            };
-            limits.admit_at_once(&route.domain, attributes, now, denied)
-        };
-        let admitted = match at_once {
-            Some(AtOnce::Denied(())) => return Some(ControlFlow::Break(())),
-            Some(AtOnce::Passes(ticket, delay)) => {
+        let Open { route, admitted, is_refused, entry } = open;
+        self.room.request.clear();
+        self.room.request.extend_from_slice(asked.head.line(&self.wire.input));
+        self.wire.consume(asked.head.length());
+        let admitted = match admitted {
+            Admitted::Passes(ticket, delay) => {
                 if !delay.is_zero() {
                     self.wait(Box::pin(tokio::time::sleep(delay))).await?;
                 }
                 Ok(ticket)
             }
-            Some(AtOnce::Undecided(why)) => Err(Refused::Undecided(why)),
-            None => self.wait(Box::pin(limits.admit(&route.domain, attributes))).await?,
+            Admitted::Undecided(why) => Err(Refused::Undecided(why)),
+            Admitted::Later => {
+                self.wait(Box::pin(limits.admit(&route.domain, &asked.attributes))).await?
+            }
         };
         match admitted.and_then(|ticket| begin(ticket, is_refused)) {
-            Ok(ticket) => Some(ControlFlow::Continue((ticket, entry))),
-            Err(refused) => {
-                self.refuse(request, refused, entry);
-                Some(ControlFlow::Break(()))
+            Ok(ticket) => {
+                let forward = gateway.forward(self.client, route, &asked.attributes);
+                self.forward(&forward, &mut asked.head, ticket, entry).await?;
             }
+            Err(refused) => self.refuse(&asked.head, refused, entry),
         }
+        asked.end();
+        Some(())
     }
 
     /// Waits for something for as long as the client is there, and not before it has what was made for it.
@@ -256,14 +271,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
     async fn forward(
         &mut self,
         forward: &Forward<'_>,
-        request: &mut Request<()>,
+        head: &mut Head,
         mut ticket: Ticket,
         entry: Option<Box<Entry>>,
     ) -> Option<()> {
         // What comes before it need not wait for an upstream.
         self.wire.send().await?;
         let reached = {
-            let reaching = pin!(reach(forward, request, &mut self.room));
+            let reaching = pin!(reach(forward, head, &mut self.room));
             self.wire.while_there(reaching).await?
         };
         match reached {
@@ -271,7 +286,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
             Err(problem) => {
                 ticket.answered(problem.status().as_u16());
                 drop(ticket);
-                self.refuse(request, Refused::By(problem), entry);
+                self.refuse(head, Refused::By(problem), entry);
                 Some(())
             }
         }
@@ -309,11 +324,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
     fn put_head(&mut self, answer: &Answer, ticket: &Ticket) {
         let limits = &self.gateway.limits;
         let (out, reply) = (&mut self.wire.output, &mut self.room.reply);
-        head::put_status(out, answer.status, &answer.reason);
+        put_status(out, answer.status, &answer.reason);
         if reply.lines.is_empty() {
             hop::strip(&mut reply.headers);
             limits.tell(ticket, &mut reply.headers);
-            head::put_headers(out, &reply.headers);
+            put_headers(out, &reply.headers);
             // The bytes that they are parts of are read into again.
             reply.headers.clear();
         } else {
@@ -322,19 +337,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
         }
         answer.framing.put_header(out);
         if !reply.has_date {
-            head::put_date_line(out, limits.engine.limiter().now());
+            put_date_line(out, limits.engine.limiter().now());
         }
         out.extend_from_slice(b"\r\n");
     }
 
     /// Makes an answer of the gateway's own.
-    fn refuse(&mut self, request: &Request<()>, refused: Refused, entry: Option<Box<Entry>>) {
+    fn refuse(&mut self, head: &Head, refused: Refused, entry: Option<Box<Entry>>) {
         let limits = &self.gateway.limits;
-        let grpc_type = grpc::content_type(request.headers());
+        let grpc_type = head.grpc_type();
         let own = Own {
             out: &mut self.wire.output,
-            body: &mut self.room.body,
-            is_head: request.method() == Method::HEAD,
+            is_head: head.method == Method::HEAD,
             now: limits.engine.limiter().now(),
             entry,
         };
@@ -349,27 +363,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lane<'_, S> {
 /// done once.
 async fn reach<'f>(
     forward: &'f Forward<'_>,
-    request: &mut Request<()>,
+    head: &mut Head,
     room: &mut Room,
 ) -> Result<Reached<'f>, Problem> {
     let (upstreams, bounds) = (&forward.route.upstreams, &forward.route.bounds);
     upstreams.budget.deposit();
-    let is_put = forward.can_put(request.headers());
+    let is_put = forward.can_put(head.headers());
     if !is_put {
-        forward.fit(request.headers_mut(), Version::HTTP_11);
+        forward.fit(head.headers_mut(), Version::HTTP_11);
     }
+    let line_length = room.request.len();
     let mut tried = Vec::new();
     let mut sent = 0;
     loop {
         let (busy, server) = forward.place(&mut tried, sent > 0)?;
         let Room { request: out, reply, .. } = &mut *room;
-        out.clear();
-        put_target(request, out);
+        out.truncate(line_length);
         if is_put {
-            forward.put(server, request.headers(), out);
+            forward.put(server, head.headers(), out);
         } else {
-            forward.name_host(server, request.headers_mut());
-            head::put_headers(out, request.headers());
+            forward.name_host(server, head.headers_mut());
+            put_headers(out, head.headers());
         }
         out.extend_from_slice(b"\r\n");
         sent += 1;
@@ -377,7 +391,7 @@ async fn reach<'f>(
             server.counts.retried();
         }
         let connect_timeout = upstreams.settings.connect_timeout;
-        let asking = exchange(server, connect_timeout, (request.method(), out), reply);
+        let asking = exchange(server, connect_timeout, (&head.method, out), reply);
         let (problem, failure, can_replay) = match timeout(bounds.response_timeout, asking).await {
             Ok(Ok(answer)) => {
                 server.answered(&busy, answer.status);
@@ -385,7 +399,7 @@ async fn reach<'f>(
             }
             Ok(Err(NoAnswer::Unsent)) => (UNREACHABLE, UpstreamFailure::Connect, true),
             Ok(Err(NoAnswer::Broken)) => {
-                (BROKEN, UpstreamFailure::Broken, request.method().is_idempotent())
+                (BROKEN, UpstreamFailure::Broken, head.method.is_idempotent())
             }
             Err(_) => (Problem::GatewayTimeout, UpstreamFailure::Timeout, false),
         };
@@ -393,166 +407,5 @@ async fn reach<'f>(
         if !can_replay || !forward.may_send_again(sent) {
             return Err(problem);
         }
-    }
-}
-
-/// Whether requests of a route go to upstreams, all of which are reached by connections that this place has.
-fn is_plain_route(route: &Route) -> bool {
-    let servers = route.upstreams.balancer.servers();
-    route.folder.is_none() && servers.iter().all(|server| server.lines.is_some())
-}
-
-/// Appends the first line of a request.
-fn put_target(request: &Request<()>, out: &mut Vec<u8>) {
-    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
-    for part in [request.method().as_str(), " ", target, " HTTP/1.1\r\n"] {
-        out.extend_from_slice(part.as_bytes());
-    }
-}
-
-/// Makes `request` the one that a head is, where it is of the kind that is taken here.
-fn take_plain(head: &Bytes, request: &mut Request<()>) -> Option<()> {
-    if !strict::is_whole(head) {
-        return None;
-    }
-    let mut found = [const { MaybeUninit::uninit() }; HEADERS_MAX];
-    let mut parsed = httparse::Request::new(&mut []);
-    match parsed.parse_with_uninit_headers(head, &mut found) {
-        Ok(httparse::Status::Complete(length)) if length == head.len() => {}
-        _ => return None,
-    }
-    let target = parsed.path.filter(|target| target.starts_with('/'))?;
-    if parsed.version != Some(1) || !parsed.headers.iter().all(is_plain_header) {
-        return None;
-    }
-    *request.method_mut() = Method::from_bytes(parsed.method?.as_bytes()).ok()?;
-    *request.uri_mut() = Uri::from_maybe_shared(head.slice_ref(target.as_bytes())).ok()?;
-    head::take_headers(head, parsed.headers, request.headers_mut()).ok()
-}
-
-/// Whether a header says nothing about the connection but what holds anyway, and asks for nothing that the
-/// general server does.
-fn is_plain_header(header: &httparse::Header<'_>) -> bool {
-    let is = |name: &str| header.name.eq_ignore_ascii_case(name);
-    match header.name.len() {
-        2 => !is("te"),
-        6 => !is("expect"),
-        7 => !is("upgrade") && !is("trailer"),
-        10 => !is(CONNECTION.as_str()) || header.value.eq_ignore_ascii_case(b"keep-alive"),
-        14 => !is("http2-settings"),
-        _ => true,
-    }
-}
-
-/// A client's stream, with what has come and was not taken, and what was made and not sent.
-struct Wire<S> {
-    stream: Opened<S>,
-    input: BytesMut,
-    output: Vec<u8>,
-    /// The longest head that is taken here.
-    head_bytes_max: usize,
-    /// Room for what is read next.
-    room: usize,
-    /// Whether the last read filled all of the room.
-    is_full: bool,
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
-    fn new(stream: Opened<S>, head_bytes_max: usize) -> Self {
-        Self {
-            stream,
-            head_bytes_max,
-            input: BytesMut::new(),
-            output: Vec::new(),
-            room: READ_BYTES,
-            is_full: false,
-        }
-    }
-
-    /// Reads on, and says how many bytes came; none is the end.
-    async fn read(&mut self) -> io::Result<usize> {
-        if self.input.is_empty() && self.input.capacity() > self.room {
-            self.input = BytesMut::new();
-        }
-        // What is there already will do for now: while a request is under way, its bytes cannot be written over.
-        if self.input.capacity() - self.input.len() < READ_BYTES_LEAST {
-            self.input.reserve(self.room);
-        }
-        let read = self.stream.read_buf(&mut self.input).await?;
-        self.is_full = self.input.len() == self.input.capacity();
-        self.room = if self.is_full { (2 * self.room).min(READ_BYTES_MAX) } else { READ_BYTES };
-        Ok(read)
-    }
-
-    /// Whether there is a part of a request because there was no room for more.
-    fn is_cut(&self) -> bool {
-        self.is_full && self.input.len() < self.head_bytes_max
-    }
-
-    /// Has what is read next begin with these bytes.
-    fn put_back(&mut self, head: &[u8]) {
-        let mut input = BytesMut::with_capacity(head.len() + self.input.len());
-        input.extend_from_slice(head);
-        input.extend_from_slice(&self.input);
-        self.input = input;
-    }
-
-    /// Runs something for as long as the client is there. What it sends meanwhile is kept.
-    async fn while_there<F: Future + ?Sized>(
-        &mut self,
-        mut future: Pin<&mut F>,
-    ) -> Option<F::Output> {
-        poll_fn(|context| match future.as_mut().poll(context) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if self.is_gone(context) => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        })
-        .await
-    }
-
-    fn is_gone(&mut self, context: &mut Context<'_>) -> bool {
-        while self.input.len() < AHEAD_BYTES_MAX {
-            match pin!(self.read()).poll(context) {
-                Poll::Pending => return false,
-                Poll::Ready(Ok(1..)) => {}
-                Poll::Ready(Ok(0) | Err(_)) => return true,
-            }
-        }
-        false
-    }
-
-    /// Moves a body from the upstream to the client, all but what comes last, which is left to be sent.
-    /// `None` where it breaks off.
-    async fn carry(
-        &mut self,
-        answer: &mut Answer,
-        ended: &mut Ended,
-        idle_timeout: Duration,
-    ) -> Option<()> {
-        loop {
-            let taken = answer.framing.take(&mut answer.line.input, &mut self.output).ok()?;
-            ended.sent(taken.bytes as u64);
-            if taken.is_whole {
-                return Some(());
-            }
-            self.send().await?;
-            let read = {
-                let reading = pin!(timeout(idle_timeout, answer.line.read()));
-                self.while_there(reading).await?.ok()?.ok()?
-            };
-            if read == 0 {
-                return answer.framing.close(&mut self.output).ok();
-            }
-        }
-    }
-
-    /// Sends what was made.
-    async fn send(&mut self) -> Option<()> {
-        if !self.output.is_empty() {
-            self.stream.write_all(&self.output).await.ok()?;
-            self.output.clear();
-            self.output.shrink_to(KEPT_BYTES);
-        }
-        Some(())
     }
 }

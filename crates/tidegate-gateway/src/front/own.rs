@@ -15,8 +15,6 @@ use crate::limit::Limits;
 pub(super) struct Own<'w> {
     /// What is to be sent.
     pub(super) out: &'w mut Vec<u8>,
-    /// Room for its body.
-    pub(super) body: &'w mut Vec<u8>,
     /// Whether it was asked for without its body, which would be taken for the next answer.
     pub(super) is_head: bool,
     pub(super) now: Timestamp,
@@ -35,37 +33,46 @@ impl Own<'_> {
             let response = grpc::refusal(standing, limits.headers, grpc_type.clone());
             return self.respond(response.map(ResponseBody::full));
         }
-        self.body.clear();
-        self.out.extend_from_slice(b"HTTP/1.1 429 Too Many Requests\r\n");
-        limits.put_refusal(standing, self.out, self.body);
-        self.end(StatusCode::TOO_MANY_REQUESTS);
+        let Self { out, is_head, now, entry } = self;
+        let mut sent = 0;
+        out.extend_from_slice(b"HTTP/1.1 429 Too Many Requests\r\n");
+        limits.put_refusal(standing, out, |out, length| {
+            end_head(out, length, now);
+            sent = if is_head { 0 } else { length };
+            !is_head
+        });
+        log(entry, StatusCode::TOO_MANY_REQUESTS, sent);
     }
 
     /// Any other answer.
     pub(super) fn respond(self, response: Response<ResponseBody>) {
-        let (parts, whole) = response.into_parts();
+        let Self { out, is_head, now, entry } = self;
+        let (parts, body) = response.into_parts();
+        let body = body.whole();
         let reason = parts.status.canonical_reason().unwrap_or_default();
-        head::put_status(self.out, parts.status, reason.as_bytes());
-        head::put_headers(self.out, &parts.headers);
-        self.body.clear();
-        self.body.extend_from_slice(&whole.whole());
-        self.end(parts.status);
-    }
-
-    /// Appends what is left to tell, and the body.
-    #[inline]
-    fn end(self, status: StatusCode) {
-        let Self { out, body, is_head, now, entry } = self;
-        out.extend_from_slice(b"content-length: ");
-        out.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
-        out.extend_from_slice(b"\r\n");
-        head::put_date_line(out, now);
-        out.extend_from_slice(b"\r\n");
+        head::put_status(out, parts.status, reason.as_bytes());
+        head::put_headers(out, &parts.headers);
+        end_head(out, body.len(), now);
         let sent = if is_head { &[][..] } else { &body[..] };
         out.extend_from_slice(sent);
-        if let Some(mut entry) = entry {
-            entry.answered(status);
-            entry.sent(sent.len() as u64);
-        }
+        log(entry, parts.status, sent.len());
+    }
+}
+
+/// Appends what is left to tell before a body of so many bytes.
+#[inline]
+fn end_head(out: &mut Vec<u8>, length: usize, now: Timestamp) {
+    out.extend_from_slice(b"content-length: ");
+    out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    head::put_date_line(out, now);
+    out.extend_from_slice(b"\r\n");
+}
+
+#[inline]
+fn log(entry: Option<Box<Entry>>, status: StatusCode, sent: usize) {
+    if let Some(mut entry) = entry {
+        entry.answered(status);
+        entry.sent(sent as u64);
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod adaptive;
+mod again;
 mod bodies;
 mod express;
 mod files;

@@ -1,15 +1,18 @@
 //! Connections from a socket: never more at once than the bound, and never the end of the daemon,
 //! whatever the system says.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::bell::Bell;
 use super::{Listener, Peer, Service, Stream};
 
 /// How long to wait before the next try where the system has nothing to give, at first and at most.
@@ -48,7 +51,7 @@ pub async fn accept<F>(
                 pause = Pause::default();
                 let (connection, cut) = (serve(stream, peer), shutdown.cut.clone());
                 shutdown.connections.spawn(async move {
-                    cut.run_until_cancelled(connection).await;
+                    until(&cut, connection).await;
                     drop(place);
                 });
             }
@@ -64,6 +67,17 @@ pub async fn accept<F>(
             }
         }
     }
+}
+
+/// Serves a connection until it ends, or is cut off.
+async fn until(cut: &CancellationToken, connection: impl Future<Output = ()>) {
+    let (mut cut, mut bell) = (pin!(cut.cancelled()), Bell::default());
+    let mut connection = pin!(connection);
+    poll_fn(|context| match bell.poll(context, |context| cut.as_mut().poll(context)) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => connection.as_mut().poll(context),
+    })
+    .await;
 }
 
 type Place = tokio::sync::OwnedSemaphorePermit;

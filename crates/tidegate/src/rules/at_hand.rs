@@ -2,8 +2,6 @@
 //! for them. Nobody is asked and nothing is waited for, so no future is made. Whatever takes more than that
 //! is for `decide`, which would have answered the same here.
 
-use std::ops::ControlFlow;
-
 use tidegate_core::Timestamp;
 use tidegate_redis::Shared;
 use tidegate_store::{Charge, Request};
@@ -32,25 +30,19 @@ impl<C: Clock> RuleLimiter<C, Place> {
         Some(then(decided.map(|()| &mut decision)))
     }
 
-    /// The same for who keeps some decisions: those that `ends` makes nothing of are handed back.
+    /// The same where the decision stands that was [begun](Self::begin), for who keeps some of them.
     #[inline]
-    pub fn check_at_once_or_keep<T>(
+    pub fn check_begun_at_once(
         &self,
+        decision: &mut RuleDecision,
         call: &Call<'_>,
         now: Timestamp,
-        ends: impl FnOnce(&mut RuleDecision) -> Option<T>,
-    ) -> Option<Result<ControlFlow<T, RuleDecision>, CheckError>> {
-        let mut decision = RuleDecision::pending(self.current.keep(), now);
-        if let Err(error) = self.decide_at_once(&mut decision, call)? {
-            return Some(Err(error));
-        }
-        Some(Ok(match ends(&mut decision) {
-            Some(ended) => ControlFlow::Break(ended),
-            None => ControlFlow::Continue(decision),
-        }))
+    ) -> Option<Result<(), CheckError>> {
+        decision.clear(now);
+        self.decide_at_once(decision, call)
     }
 
-    /// The same for who keeps the decision.
+    /// As [`check_at_once`](Self::check_at_once), for who keeps the decision.
     #[inline]
     pub fn check_now(&self, call: &Call<'_>) -> Option<Result<RuleDecision, CheckError>> {
         let mut decision = RuleDecision::pending(self.current.keep(), self.clock.now_unordered());
@@ -65,8 +57,7 @@ impl<C: Clock> RuleLimiter<C, Place> {
         decision: &mut RuleDecision,
         call: &Call<'_>,
     ) -> Option<Result<(), CheckError>> {
-        decision.clear(self.clock.now_unordered());
-        self.decide_at_once(decision, call)
+        self.check_begun_at_once(decision, call, self.clock.now_unordered())
     }
 
     #[inline]

@@ -186,6 +186,12 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     /// Charges a call that was refused under its only limit, in memory.
     #[inline(never)]
     pub(super) fn charge_refused_in(&self, decision: &RuleDecision) {
+        let rule_of = |planned: &Planned| decision.rules.limit(planned.limit).rule();
+        // To find that no rule says so takes no future.
+        let says_so = |planned| decision.rules.rule(rule_of(planned)).charge_refused;
+        if !decision.charges().iter().any(says_so) {
+            return;
+        }
         let answers = decision.answers_by_group();
         let deadline = S::Deadline::default();
         at_once(self.charge_refused(&deadline, &decision.rules, decision.at, answers));
