@@ -1,8 +1,9 @@
 //! A request to its attributes, all settings applied.
 
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::{IpAddr, SocketAddr};
 use std::io::Write as _;
 
+use http::HeaderMap;
 use http::header::HOST;
 use tidegate_core::Timestamp;
 use tidegate_rules::path::normalise;
@@ -100,24 +101,23 @@ impl Identity {
         read(list)
     }
 
-    /// Whether the client is whoever is at the other end, and each of its IPv4 addresses somebody else: then
-    /// [`with_ip_of_peer`](Self::with_ip_of_peer) does for these.
+    /// The same of a request whose peer is known to have an address. One of IPv4 stays in a register where it is the
+    /// client's, and all of it counts.
     #[inline]
-    pub fn is_peer_told(&self) -> bool {
-        self.clients.are_peers() && self.addresses.is_v4_whole()
-    }
-
-    /// As [`with_ip`](Self::with_ip), where the peer is [told](Self::is_peer_told) and nothing of it has to be looked at:
-    /// its address stays in a register.
-    #[inline]
-    pub fn with_ip_of_peer<T>(
+    pub fn with_ip_of<T>(
         &self,
-        peer: Ipv4Addr,
+        peer: &SocketAddr,
+        headers: &HeaderMap,
         read: impl FnOnce(&[Attribute<'_>]) -> T,
     ) -> T {
-        debug_assert!(self.is_peer_told(), "it is asked before");
-        let text = AddressText::of_v4(peer);
-        read(&[Attribute { name: names::IP, value: text.as_bytes() }])
+        if let SocketAddr::V4(peer) = peer
+            && self.clients.are_peers()
+            && self.addresses.is_v4_whole()
+        {
+            let text = AddressText::of_v4(*peer.ip());
+            return read(&[Attribute { name: names::IP, value: text.as_bytes() }]);
+        }
+        self.with_ip(&RequestParts::of_client(Some(peer.ip()), headers), read)
     }
 
     /// The address of the client whose request it is, past trusted proxies; `None` if nobody who is

@@ -1,6 +1,6 @@
 //! Whole requests: what clients can and cannot do about who they are.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::collections::HashSet;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -517,8 +517,8 @@ proptest! {
             prop_assert!(read.iter().eq(list.iter().copied()), "{list:?}");
             Ok(())
         })?;
-        if let Some(IpAddr::V4(peer)) = peer && identity.is_peer_told() {
-            identity.with_ip_of_peer(peer, |list| {
+        if let Some(peer) = peer {
+            identity.with_ip_of(&SocketAddr::new(peer, 80), &headers, |list| {
                 prop_assert!(read.iter().eq(list.iter().copied()), "{list:?}");
                 Ok(())
             })?;

@@ -33,6 +33,19 @@ pub struct DomainId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitId(u32);
 
+/// What one limit of one compiled set has, and no other of this process, before or after, so that what was worked out of a
+/// limit can be found again by it. The address of the rules would not do: others may stand there later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LimitMark(u64);
+
+impl LimitMark {
+    /// The mark as a number.
+    #[inline]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// Rules that requests can be matched against, at a cost that grows with the rules that match and
 /// not with those that there are.
 #[derive(Debug)]
@@ -305,11 +318,11 @@ impl CompiledRules {
         &self.limits[id.0 as usize]
     }
 
-    /// A number that one limit of one compiled set has, and no other of this process, before or after: what is worked out
-    /// of a limit can be found again by it.
+    /// What tells a limit apart from all others.
     #[inline]
-    pub fn mark(&self, id: LimitId) -> u64 {
-        self.first_mark + u64::from(id.0)
+    pub fn limit_mark(&self, id: LimitId) -> LimitMark {
+        debug_assert!((id.0 as usize) < self.limits.len(), "a limit of other rules");
+        LimitMark(self.first_mark + u64::from(id.0))
     }
 
     /// The limit that took the place of one of other rules: itself, where it is unchanged.

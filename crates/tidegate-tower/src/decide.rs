@@ -105,8 +105,9 @@ pub trait Decided: Send + 'static {
         None
     }
 
-    /// What the limit of that policy has left, where one can be told apart from all others by a number. Whoever knows its
-    /// policy by that need not ask for it. `None` where [`only_policy`](Self::only_policy) is.
+    /// What the limit of that policy has left, with its mark. Who was told a policy before finds it by that, and does not ask
+    /// for it again: the same mark has the same [`only_policy`](Self::only_policy), but for what is left. `None` where
+    /// that is, and for whoever tells another policy than the limiter whose decision it has.
     #[inline]
     fn only_left(&self) -> Option<OnlyLeft> {
         None

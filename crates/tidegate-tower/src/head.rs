@@ -69,14 +69,15 @@ pub(crate) fn noted_peer<'r>(
     None
 }
 
-/// The same where it is nowhere to be pointed at.
-#[cold]
+/// The same where it is nowhere to be pointed at, as tonic has it.
+#[cfg(feature = "tonic")]
 pub(crate) fn made_peer(extensions: &Extensions) -> Option<IpAddr> {
-    #[cfg(feature = "tonic")]
-    if let Some(info) = extensions.get::<tonic::transport::server::TcpConnectInfo>() {
-        return info.remote_addr().map(|address| address.ip());
-    }
-    let _ = extensions;
+    let info = extensions.get::<tonic::transport::server::TcpConnectInfo>()?;
+    info.remote_addr().map(|address| address.ip())
+}
+
+#[cfg(not(feature = "tonic"))]
+pub(crate) fn made_peer(_: &Extensions) -> Option<IpAddr> {
     None
 }
 

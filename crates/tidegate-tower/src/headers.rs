@@ -8,10 +8,11 @@ use http::header::{self, CACHE_CONTROL, HeaderName, HeaderValue};
 use tidegate::rules::OnlyLeft;
 
 use crate::decide::Decided;
+use crate::lasting::Known;
 use crate::mould;
 use crate::standing::{Binding, Standing, Unit, secs_ceil};
 use crate::text::{put_integer, put_name, put_number};
-use crate::values::{PolicyText, Values};
+use crate::values::Values;
 
 /// Which of the headers about limits a response has.
 ///
@@ -234,7 +235,7 @@ pub(crate) type Numbers = [u64; 3];
 /// What is told of a call that passes under one limit alone, which is therefore the binding one.
 #[derive(Debug)]
 pub(crate) struct Only {
-    policy: PolicyText,
+    policy: Known,
     left: Left,
     /// The numbers are told where it is there.
     limit: Option<u64>,
@@ -263,11 +264,11 @@ impl Told {
         match set {
             HeaderSet::All | HeaderSet::Ietf => match decided.only_left() {
                 Some(OnlyLeft { mark, limit, remaining, reset_secs })
-                    if let Some(text) = Values::with(|values| values.marked(mark, limit)) =>
+                    if let Some(text) = Values::with(|values| values.marked(mark)) =>
                 {
                     let left = Left { remaining, until_secs: Some(reset_secs) };
                     let limit = set.has_x().then_some(limit);
-                    Self::Only(Only { policy: PolicyText::Lasting(text), left, limit })
+                    Self::Only(Only { policy: Known::Lasting(text), left, limit })
                 }
                 only => Self::of_policy(set, decided, only),
             },
@@ -286,8 +287,8 @@ impl Told {
         let limit = set.has_x().then_some(policy.quota());
         let text = Values::with(|values| {
             let text = values.policy(&policy)?;
-            if let Some(OnlyLeft { mark, limit, .. }) = only {
-                values.mark(mark, limit, &text);
+            if let Some(OnlyLeft { mark, .. }) = only {
+                values.mark(mark, &text);
             }
             Some(text)
         });

@@ -88,16 +88,11 @@ impl<D: Decide> Settings<D> {
         if !reads.any_of(Reads::IP) {
             return decide(&[]);
         }
-        match self.peer.noted(connection, request.extensions()) {
-            Some(SocketAddr::V4(peer)) if identity.is_peer_told() => {
-                identity.with_ip_of_peer(*peer.ip(), decide)
-            }
-            _ => {
-                let peer = self.find_peer(connection, request.extensions());
-                let client = RequestParts::of_client(peer, request.headers());
-                identity.with_ip(&client, decide)
-            }
+        if let Some(peer) = self.peer.noted(connection, request.extensions()) {
+            return identity.with_ip_of(peer, request.headers(), decide);
         }
+        let peer = self.find_peer(connection, request.extensions());
+        identity.with_ip(&RequestParts::of_client(peer, request.headers()), decide)
     }
 
     /// Decides by all that is read of a request, in the buffer of this thread.
@@ -202,7 +197,9 @@ impl<D: Decide> Settings<D> {
     fn describe_to(&self, head: &Head<'_>, reads: Reads, attributes: &mut Attributes) {
         match &self.identity {
             Some(identity) => {
-                let peer = self.find_peer(head.connection, head.extensions);
+                let is_read = reads.any_of(Reads::OF_CLIENT);
+                let peer =
+                    is_read.then(|| self.find_peer(head.connection, head.extensions)).flatten();
                 let Head { method, uri, headers, .. } = *head;
                 let parts = if reads.any_of(Reads::OF_REQUEST) {
                     RequestParts::of_http(peer, method, uri, headers)

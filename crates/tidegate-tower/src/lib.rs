@@ -63,6 +63,7 @@ pub mod grpc;
 mod head;
 pub mod headers;
 mod judge;
+mod lasting;
 mod layer;
 mod limiter;
 mod mould;

@@ -221,6 +221,7 @@ mod tests {
 
     use super::*;
     use crate::headers::{HeaderSet, Texts, Told};
+    use crate::values::Values;
 
     /// Every algorithm alone, several limits together, and those that clients are not told of.
     const RULES: &str = r#"
@@ -258,6 +259,38 @@ rules:
         headers.insert("content-length", HeaderValue::from_static("5"));
         Told::of_decided(set, &decision).add_to(&mut headers);
         headers
+    }
+
+    /// The first call of a limit looks for its text, the later ones find it by the mark of the limit: of each rule, and after
+    /// each reload.
+    #[test]
+    fn a_policy_is_found_by_its_mark_once_it_was_told() {
+        let rules = |limit: &str| {
+            let rule = |number| {
+                let matched = format!("match: {{ kind: \"{number}\" }}");
+                format!("{{ name: rule {number}, {matched}, per: [who], limit: {limit} }}")
+            };
+            let rules: Vec<_> = (0..40).map(rule).collect();
+            parsed(&format!("{{ domain: d, rules: [ {} ] }}", rules.join(", ")))
+        };
+        let limiter = RuleLimiter::builder(rules("1/minute burst 100")).build().unwrap();
+        for limit in ["1/minute burst 100", "1/hour burst 100", "1/minute burst 100"] {
+            limiter.reload(rules(limit)).unwrap();
+            for turn in 0..3 {
+                for kind in 0..40 {
+                    let kind = kind.to_string();
+                    let attributes = [("kind", kind.as_str()).into(), ("who", "a").into()];
+                    let decision = limiter.check(&Call::new("d", &attributes)).unwrap();
+                    let mark = decision.only_left().unwrap().mark;
+                    let is_marked = Values::with(|values| values.marked(mark).is_some());
+                    // Where another test was just looking, it takes one more call.
+                    if turn != 1 {
+                        assert_eq!(is_marked, turn == 2, "{limit}, rule {kind}");
+                    }
+                    Told::of_decided(HeaderSet::All, &decision).add_to(&mut HeaderMap::new());
+                }
+            }
+        }
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl<D: Decide> Passage<D> {
         }
     }
 
-    /// The response, with headers that tell the client where it stands. Nothing is left of the passage then.
+    /// The response, with headers that tell the client where it stands. It is asked for once.
     pub(crate) fn respond<B, W: Enclose<B>>(
         &mut self,
         mut response: Response<B>,

@@ -24,19 +24,11 @@ pub struct Policy<'a> {
     pub(crate) name: &'a str,
     pub(crate) quota: u64,
     pub(crate) unit: Unit,
-    pub(crate) window: Window<'a>,
+    /// The time in which the quota comes back; 0 is none that can be told.
+    pub(crate) window_secs: u64,
     remaining: u64,
     until: Option<Duration>,
     violated: bool,
-}
-
-/// The time in which a quota comes back.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Window<'a> {
-    /// In whole seconds; 0 is none that can be told.
-    Secs(u64),
-    /// Whatever that of this limit is. To work it out takes longer than to find that it is known already.
-    Of(LimitDecision<'a>),
 }
 
 /// What a policy counts.
@@ -218,15 +210,15 @@ impl<'a> Policy<'a> {
     /// A policy that gives `quota` and has `remaining` left.
     pub const fn new(name: &'a str, quota: u64, remaining: u64) -> Self {
         let unit = Unit::Requests;
-        let window = Window::Secs(0);
-        Self { name, quota, unit, window, remaining, until: None, violated: false }
+        let window_secs = 0;
+        Self { name, quota, unit, window_secs, remaining, until: None, violated: false }
     }
 
     /// The same with the time in which the quota comes back, in whole seconds, rounded up. Below a
     /// second it is left out: the field knows no fractions.
     #[must_use]
     pub fn per(mut self, window: Duration) -> Self {
-        self.window = Window::Secs(window_secs(window));
+        self.window_secs = window_secs(window);
         self
     }
 
@@ -267,13 +259,8 @@ impl<'a> Policy<'a> {
     }
 
     /// That of a call that passes under one limit and no other.
-    #[inline]
     pub(crate) fn only(decision: &'a RuleDecision) -> Option<Self> {
-        let limit = decision.only_limit()?;
-        let counts = if limit.is_at_once() { Unit::ConcurrentRequests } else { Unit::Requests };
-        let policy = Self::new(limit.shown_name(), limit.limit(), limit.remaining());
-        let policy = policy.counting(counts).resets_after(limit.reset_after());
-        Some(Self { window: Window::Of(limit), ..policy })
+        decision.only_limit().map(|limit| Self::of(&limit))
     }
 
     /// What clients know it by.
@@ -289,11 +276,8 @@ impl<'a> Policy<'a> {
         self.unit
     }
 
-    pub(crate) fn window_secs(&self) -> u64 {
-        match self.window {
-            Window::Secs(secs) => secs,
-            Window::Of(limit) => limit.window().map_or(0, window_secs),
-        }
+    pub(crate) const fn window_secs(&self) -> u64 {
+        self.window_secs
     }
 
     pub(crate) const fn remaining(&self) -> u64 {

@@ -37,3 +37,4 @@ pub use per_unit::{PerUnit, Unit};
 #[cfg(feature = "redis")]
 pub use place::Place;
 pub use sharing::{GroupRanges, GroupRangesError, StrictInstead};
+pub use tidegate_rules::compile::LimitMark;

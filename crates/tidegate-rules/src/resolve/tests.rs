@@ -27,6 +27,37 @@ fn plan(rules: &CompiledRules, request: &[(&str, String)], pressure: Pressure) -
     format!("{resolved:?} {plan:?}")
 }
 
+const ONE: &str = "{ domain: api, rules: [ { name: one, per: [ip], limit: 10/minute } ] }";
+
+#[test]
+fn too_many_attributes_are_an_error_also_under_one_rule() {
+    let rules = compiled(ONE);
+    let many = |count: usize| plan(&rules, &vec![("ip", "1".to_owned()); count], Pressure::NONE);
+    assert!(many(ATTRIBUTES_MAX).starts_with("Ok"), "{}", many(ATTRIBUTES_MAX));
+    assert!(many(ATTRIBUTES_MAX + 1).starts_with("Err(TooMany"), "{}", many(ATTRIBUTES_MAX + 1));
+}
+
+#[test]
+fn no_two_limits_have_one_mark() {
+    let two = "{ domain: api, rules: [ { name: two, limits: [1/s, 2/minute] } ] }";
+    let marks = |rules: &CompiledRules| -> Vec<u64> {
+        let ids = 0..rules.limits().len() as u32;
+        ids.map(|id| rules.limit_mark(LimitId::new(id)).number()).collect()
+    };
+    let one = || RuleSet::parse(&[Source::new("rules", ONE)], &ParseOptions::default());
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        let old = compiled(two);
+        let hasher = KeyHasher::new(&[7; 16]);
+        let new = CompiledRules::following(one().unwrap().rules, &hasher, &old, Timestamp::ZERO);
+        all.extend([marks(&old), marks(&new)].concat());
+    }
+    assert_eq!(all.len(), 3 * 3);
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 3 * 3);
+}
+
 /// What a rule may say besides, where it is counted by these attributes.
 const PARTS: [&str; 20] = [
     "limit: 10/minute",

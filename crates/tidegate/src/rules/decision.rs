@@ -360,7 +360,7 @@ impl RuleDecision {
             return None;
         }
         Some(OnlyLeft {
-            mark: self.rules.mark(planned.limit),
+            mark: self.rules.limit_mark(planned.limit),
             limit: decision.limit,
             remaining: decision.remaining,
             reset_secs: decision.reset_after.as_secs_ceil(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_core::{self as core, LeaseId, Limit, Timestamp};
-use tidegate_rules::compile::{CompiledRules, Role};
+use tidegate_rules::compile::{CompiledRules, LimitMark, Role};
 use tidegate_rules::resolve::Planned;
 use tidegate_rules::rule::Rule;
 use tidegate_store::Source;
@@ -22,9 +22,9 @@ pub struct LimitDecision<'d> {
 /// What a call that memory let pass has left under the only limit that applies to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnlyLeft {
-    /// Which limit it is, among all that this process ever had: as long as [`limit`](Self::limit) is the same as well, all
-    /// that can be said of it is, but for what it has left.
-    pub mark: u64,
+    /// Which limit it is, among all that this process ever has: by the same mark, all that can be said of a limit is the
+    /// same, but for what it has left.
+    pub mark: LimitMark,
     /// The most that it can have left.
     pub limit: u64,
     /// How much it has left.
