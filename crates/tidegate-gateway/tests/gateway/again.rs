@@ -105,17 +105,31 @@ async fn answers_are_those_of_fresh_connections(
     }
 }
 
+/// A gateway with the rules of this place, and its upstream.
+async fn ruled(folder: &Folder) -> (Running, Upstream) {
+    let (upstream, rules) = (Upstream::echo().await, folder.write("rules.yaml", RULES));
+    let mut settings = with_rules(&[&upstream.url()], |layer| layer.rules = Some(vec![rules]));
+    let key = Source::Query("key".to_owned());
+    settings.daemon.identity.api_key = vec![Source::header("x-key").unwrap(), key];
+    (gateway(settings).await, upstream)
+}
+
+#[tokio::test]
+async fn a_denied_call_of_grpc_that_asks_for_no_body_is_told_no_length_by_either_server() {
+    let folder = Folder::new("again-head");
+    let (running, _upstream) = ruled(&folder).await;
+    let general = "GET /a HTTP/1.1\r\nHost: b.example\r\nTE: trailers\r\n\r\n";
+    let call =
+        "HEAD /never/x HTTP/1.1\r\nHost: b.example\r\nContent-Type: application/grpc\r\n\r\n";
+    let requests = [general, call].map(ToOwned::to_owned);
+    answers_are_those_of_fresh_connections(&running, &requests, false).await;
+}
+
 #[test]
 fn requests_that_were_sent_before_are_answered_as_on_fresh_connections() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let folder = Folder::new("again");
-    let (running, _upstream) = runtime.block_on(async {
-        let (upstream, rules) = (Upstream::echo().await, folder.write("rules.yaml", RULES));
-        let mut settings = with_rules(&[&upstream.url()], |layer| layer.rules = Some(vec![rules]));
-        let key = Source::Query("key".to_owned());
-        settings.daemon.identity.api_key = vec![Source::header("x-key").unwrap(), key];
-        (gateway(settings).await, upstream)
-    });
+    let (running, _upstream) = runtime.block_on(ruled(&folder));
     let one = (0..LINES.len(), 0..HEADERS.len(), 1..4_usize);
     let requests = proptest::collection::vec(one, 1..16);
     let mut runner =
