@@ -151,9 +151,10 @@ impl Head {
 
     /// Its target, in the same bytes.
     pub(super) fn uri(&self, input: &[u8]) -> Uri {
-        // Every target that is taken is one.
         let target = Bytes::copy_from_slice(&input[self.target.clone()]);
-        Uri::from_maybe_shared(target).unwrap_or_default()
+        let uri = Uri::from_maybe_shared(target);
+        debug_assert!(uri.is_ok(), "every target that is taken is one");
+        uri.unwrap_or_default()
     }
 
     fn parts<'p>(&'p self, peer: Option<IpAddr>, input: &'p [u8]) -> RequestParts<'p> {
