@@ -166,7 +166,11 @@ impl Gateway {
                 Ok(ticket)
             }
             Some(AtOnce::Undecided(why)) => Err(Refused::Undecided(why)),
-            None => Box::pin(limits.admit(&route.domain, attributes)).await,
+            None => {
+                // It keeps the rules that were in force, which others may take the place of meanwhile.
+                drop(begun);
+                Box::pin(limits.admit(&route.domain, attributes)).await
+            }
         };
         let begun = admitted.and_then(|ticket| begin(ticket, is_refused));
         begun.map_err(|refused| limits.response(refused, grpc_type.cloned()))
@@ -269,7 +273,7 @@ pub(crate) fn begin(mut ticket: Ticket, is_refused: bool) -> Result<Ticket, Refu
     Ok(ticket)
 }
 
-/// Whether requests of this method are.
+/// Whether requests of this method are forwarded: a tunnel is not opened, and nobody is shown what came on the way.
 #[inline]
 pub(crate) fn is_forwarded(method: &Method) -> bool {
     !matches!(*method, Method::CONNECT | Method::TRACE)

@@ -287,3 +287,56 @@ fn host(request: &RequestParts<'_>, out: &mut Attributes) {
     }
     out.doubts_mut().host |= doubt;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::{TokenConfig, TokenKey};
+
+    fn header() -> Source {
+        Source::header("x-a").expect("a name")
+    }
+
+    fn cookie() -> Source {
+        Source::Cookie("a".to_owned())
+    }
+
+    fn query() -> Source {
+        Source::Query("a".to_owned())
+    }
+
+    fn config(api_key: Vec<Source>, extract: Vec<Source>, has_token: bool) -> IdentityConfig {
+        let mut config = IdentityConfig::new([1; 16]);
+        config.api_key = api_key;
+        let named = |(index, source)| Extract::named(format!("x{index}"), source);
+        config.extract = extract.into_iter().enumerate().map(named).collect();
+        let key = || TokenKey::secret(b"an example secret of 32 bytes...").expect("a key");
+        config.token = has_token.then(|| TokenConfig::new(vec![key()]));
+        config
+    }
+
+    #[test]
+    fn what_comes_of_the_first_line_or_depends_on_the_time_is_not_of_headers() {
+        // Whether the API key is, and whether those are that have no place of their own.
+        let table = [
+            (config(vec![], vec![], false), (true, true)),
+            (config(vec![header(), cookie()], vec![header(), cookie()], false), (true, true)),
+            (config(vec![query()], vec![], false), (false, true)),
+            (config(vec![header(), query()], vec![header()], false), (false, true)),
+            (config(vec![], vec![query()], false), (true, false)),
+            (config(vec![header()], vec![cookie(), query()], false), (true, false)),
+            (config(vec![header()], vec![header()], true), (true, false)),
+            (config(vec![query()], vec![], true), (false, false)),
+        ];
+        for (index, (config, expected)) in table.into_iter().enumerate() {
+            let identity = Identity::new(config).expect("settings");
+            let is = |reads| identity.is_of_headers(reads);
+            assert_eq!((is(Reads::API_KEY), is(Reads::OTHERS)), expected, "row {index}");
+            let always = Reads::OF_CLIENT.and(Reads::HOST);
+            assert!(is(always) && is(Reads::NOTHING), "row {index}");
+            for never in [Reads::METHOD, Reads::PATH, Reads::ALL] {
+                assert!(!is(never) && !is(never.and(always)), "row {index}: {never:?}");
+            }
+        }
+    }
+}

@@ -84,16 +84,10 @@ pub fn put(
     thread_local! {
         static LAST: RefCell<Last> = RefCell::default();
     }
-    LAST.with_borrow_mut(|last| {
-        last.follow(standing, set);
-        let mut digits = itoa::Buffer::new();
-        let wait = wait(standing).map_or("null", |millis| digits.format(millis));
-        out.extend_from_slice(&last.lines);
-        if end_head(out, last.body.len() + wait.len() + 1) {
-            out.extend_from_slice(&last.body);
-            out.extend_from_slice(wait.as_bytes());
-            out.push(b'}');
-        }
+    LAST.with(|last| match last.try_borrow_mut() {
+        Ok(mut last) => last.put(standing, set, out, end_head),
+        // It is in use where an `end_head` appends a refusal itself.
+        Err(_) => Last::default().put(standing, set, out, end_head),
     });
 }
 
@@ -109,6 +103,26 @@ struct Last {
 }
 
 impl Last {
+    /// Appends the refusal for a standing.
+    #[inline]
+    fn put(
+        &mut self,
+        standing: &Standing<'_>,
+        set: HeaderSet,
+        out: &mut Vec<u8>,
+        end_head: impl FnOnce(&mut Vec<u8>, usize) -> bool,
+    ) {
+        self.follow(standing, set);
+        let mut digits = itoa::Buffer::new();
+        let wait = wait(standing).map_or("null", |millis| digits.format(millis));
+        out.extend_from_slice(&self.lines);
+        if end_head(out, self.body.len() + wait.len() + 1) {
+            out.extend_from_slice(&self.body);
+            out.extend_from_slice(wait.as_bytes());
+            out.push(b'}');
+        }
+    }
+
     /// Makes it the refusal for a standing, where it is another one.
     #[inline]
     fn follow(&mut self, standing: &Standing<'_>, set: HeaderSet) {
@@ -321,5 +335,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_refusal_can_be_appended_while_another_one_is() {
+        let outer = Standing::denied(Reason::Banned, None).with(Policy::new("a", 9, 0));
+        let inner = Standing::denied(Reason::NeverFits, None).with(Policy::new("b", 9, 0));
+        let alone = |standing: &Standing<'_>| {
+            let mut out = Vec::new();
+            put(standing, HeaderSet::All, &mut out, |_, _| true);
+            out
+        };
+        let (mut out, mut within) = (Vec::new(), Vec::new());
+        put(&outer, HeaderSet::All, &mut out, |_, _| {
+            within = alone(&inner);
+            true
+        });
+        assert_eq!((out, within), (alone(&outer), alone(&inner)));
     }
 }

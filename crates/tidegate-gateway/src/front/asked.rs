@@ -151,9 +151,10 @@ impl Head {
 
     /// Its target, in the same bytes.
     pub(super) fn uri(&self, input: &[u8]) -> Uri {
-        // Every target that is taken is one.
         let target = Bytes::copy_from_slice(&input[self.target.clone()]);
-        Uri::from_maybe_shared(target).unwrap_or_default()
+        let uri = Uri::from_maybe_shared(target);
+        debug_assert!(uri.is_ok(), "every target that is taken is one");
+        uri.unwrap_or_default()
     }
 
     fn parts<'p>(&'p self, peer: Option<IpAddr>, input: &'p [u8]) -> RequestParts<'p> {
@@ -256,8 +257,11 @@ const OF_TARGET: [bool; 256] = {
 
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::hmac;
+    use base64::Engine as _;
+    use base64::prelude::BASE64_URL_SAFE_NO_PAD;
     use proptest::prelude::*;
-    use tidegate_identity::{IdentityConfig, Source};
+    use tidegate_identity::{IdentityConfig, Source, Token, TokenConfig, TokenFault, TokenKey};
 
     use super::*;
 
@@ -419,6 +423,28 @@ mod tests {
             assert_eq!(fresh.take(input, LENGTH_MAX), Begins::Request);
             let known = [&mut asked, &mut fresh].map(|one| known(one, &identity, reads, input));
             assert_eq!(known[0], known[1]);
+        }
+    }
+
+    #[test]
+    fn equal_requests_with_a_token_are_described_anew_once_it_has_expired() {
+        let secret = b"an example secret of 32 bytes...";
+        let mut config = IdentityConfig::new([1; 16]);
+        config.token = Some(TokenConfig::new(vec![TokenKey::secret(secret).unwrap()]));
+        let identity = Identity::new(config).unwrap();
+        let parts = [r#"{"alg":"HS256","typ":"JWT"}"#, r#"{"sub":"ann","exp":1000}"#];
+        let text = parts.map(|part| BASE64_URL_SAFE_NO_PAD.encode(part)).join(".");
+        let signature = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), text.as_bytes());
+        let token = format!("{text}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature));
+        let input = format!("GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n\r\n");
+        let mut asked = Asked::default();
+        let expired = Token::Invalid(TokenFault::Expired);
+        for (now_secs, outcome) in [(999, Token::Valid), (999, Token::Valid), (2000, expired)] {
+            assert_eq!(asked.take(input.as_bytes(), LENGTH_MAX), Begins::Request);
+            let now = Timestamp::from_secs(now_secs);
+            asked.describe((&identity, None), Reads::OTHERS, now, input.as_bytes());
+            let is_user = asked.attributes.value("user").is_some();
+            assert_eq!((asked.attributes.token(), is_user), (outcome, outcome == Token::Valid));
         }
     }
 }

@@ -221,7 +221,8 @@ impl<'g, S: AsyncRead + AsyncWrite + Unpin> Lane<'g, S> {
             Some(AtOnce::Passes(delay)) => Admitted::Passes(limits.ticket(begun), delay),
             Some(AtOnce::Undecided(why)) => Admitted::Undecided(why),
             None => {
-                // By the time that it is asked, other rules may be in force, which read other attributes.
+                // By the time that it is asked, other rules may be in force, which read other attributes. They are made
+                // anew, without what was found out about the sender, so that is looked up again.
                 if reads != Reads::ALL {
                     asked.describe(whose, Reads::ALL, now, input);
                     is_refused = asked.authenticate(route, &mut entry);

@@ -52,7 +52,12 @@ impl Own<'_> {
         let reason = parts.status.canonical_reason().unwrap_or_default();
         head::put_status(out, parts.status, reason.as_bytes());
         head::put_headers(out, &parts.headers);
-        end_head(out, body.len(), now);
+        // Without a body to leave out, the general server tells no length either.
+        if is_head && body.is_empty() {
+            end_head_without_length(out, now);
+        } else {
+            end_head(out, body.len(), now);
+        }
         let sent = if is_head { &[][..] } else { &body[..] };
         out.extend_from_slice(sent);
         log(entry, parts.status, sent.len());
@@ -65,6 +70,11 @@ fn end_head(out: &mut Vec<u8>, length: usize, now: Timestamp) {
     out.extend_from_slice(b"content-length: ");
     out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
     out.extend_from_slice(b"\r\n");
+    end_head_without_length(out, now);
+}
+
+#[inline]
+fn end_head_without_length(out: &mut Vec<u8>, now: Timestamp) {
     head::put_date_line(out, now);
     out.extend_from_slice(b"\r\n");
 }

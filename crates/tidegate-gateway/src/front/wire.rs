@@ -149,9 +149,96 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
                 Ok(0) | Err(_) => return Poll::Ready(None),
             }
         }
+        // TLS says of bytes that they are written where it has put them by because the other end takes no more.
+        if ready!(Pin::new(&mut self.stream).poll_flush(context)).is_err() {
+            return Poll::Ready(None);
+        }
         self.sent = 0;
         self.output.clear();
         self.output.shrink_to(KEPT_BYTES);
         Poll::Ready(Some(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, DuplexStream, ReadBuf, duplex};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+    const TAKEN_BYTES: usize = 16;
+
+    /// A stream that takes all that is written, as TLS does, and moves it on when it is flushed.
+    struct Holding {
+        held: Vec<u8>,
+        stream: DuplexStream,
+    }
+
+    impl AsyncRead for Holding {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.get_mut().stream).poll_read(context, buffer)
+        }
+    }
+
+    impl AsyncWrite for Holding {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.get_mut().held.extend_from_slice(bytes);
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            let Self { held, stream } = self.get_mut();
+            while !held.is_empty() {
+                let moved = ready!(Pin::new(&mut *stream).poll_write(context, held))?;
+                held.drain(..moved);
+            }
+            Pin::new(stream).poll_flush(context)
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+        }
+    }
+
+    /// A wire with an answer to be sent, and the client's end of it, which takes little at a time.
+    fn with_answer(answer: &[u8]) -> (Wire<Holding>, DuplexStream) {
+        let (client, stream) = duplex(TAKEN_BYTES);
+        let stream = Opened::new(Holding { held: Vec::new(), stream }, PATIENCE);
+        let mut wire = Wire::new(stream, READ_BYTES);
+        wire.output.extend_from_slice(answer);
+        (wire, client)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_sent_when_nothing_of_it_is_held_back() {
+        let answer: Vec<u8> = (0..100).collect();
+        let (mut wire, mut client) = with_answer(&answer);
+        let sending = async {
+            assert_eq!(wire.send().await, Some(()));
+            assert!(wire.output.is_empty());
+            drop(wire);
+        };
+        let mut taken = Vec::new();
+        let ((), read) = tokio::join!(sending, client.read_to_end(&mut taken));
+        read.unwrap();
+        assert_eq!(taken, answer);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_of_what_is_held_back_loses_its_place() {
+        let (mut wire, _client) = with_answer(&[b'a'; TAKEN_BYTES + 1]);
+        let begun = Instant::now();
+        assert_eq!(wire.send().await, None);
+        assert!((PATIENCE..2 * PATIENCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     }
 }

@@ -3,9 +3,11 @@
 
 use proptest::test_runner::{Config, TestRunner};
 use tidegate_gateway::Running;
+use tidegate_gateway::route::AuthSettings;
 use tidegate_identity::Source;
 use tidegate_rules::{ParseOptions, RuleSet, Source as Text};
 use tidegate_server::controls::{Entry, Which};
+use tidegate_server::serve::process::Life as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -105,17 +107,31 @@ async fn answers_are_those_of_fresh_connections(
     }
 }
 
+/// A gateway with the rules of this place, and its upstream.
+async fn ruled(folder: &Folder) -> (Running, Upstream) {
+    let (upstream, rules) = (Upstream::echo().await, folder.write("rules.yaml", RULES));
+    let mut settings = with_rules(&[&upstream.url()], |layer| layer.rules = Some(vec![rules]));
+    let key = Source::Query("key".to_owned());
+    settings.daemon.identity.api_key = vec![Source::header("x-key").unwrap(), key];
+    (gateway(settings).await, upstream)
+}
+
+#[tokio::test]
+async fn a_denied_call_of_grpc_that_asks_for_no_body_is_told_no_length_by_either_server() {
+    let folder = Folder::new("again-head");
+    let (running, _upstream) = ruled(&folder).await;
+    let general = "GET /a HTTP/1.1\r\nHost: b.example\r\nTE: trailers\r\n\r\n";
+    let call =
+        "HEAD /never/x HTTP/1.1\r\nHost: b.example\r\nContent-Type: application/grpc\r\n\r\n";
+    let requests = [general, call].map(ToOwned::to_owned);
+    answers_are_those_of_fresh_connections(&running, &requests, false).await;
+}
+
 #[test]
 fn requests_that_were_sent_before_are_answered_as_on_fresh_connections() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let folder = Folder::new("again");
-    let (running, _upstream) = runtime.block_on(async {
-        let (upstream, rules) = (Upstream::echo().await, folder.write("rules.yaml", RULES));
-        let mut settings = with_rules(&[&upstream.url()], |layer| layer.rules = Some(vec![rules]));
-        let key = Source::Query("key".to_owned());
-        settings.daemon.identity.api_key = vec![Source::header("x-key").unwrap(), key];
-        (gateway(settings).await, upstream)
-    });
+    let (running, _upstream) = runtime.block_on(ruled(&folder));
     let one = (0..LINES.len(), 0..HEADERS.len(), 1..4_usize);
     let requests = proptest::collection::vec(one, 1..16);
     let mut runner =
@@ -135,9 +151,45 @@ fn requests_that_were_sent_before_are_answered_as_on_fresh_connections() {
 
 /// The status of the next answer to the same request.
 async fn status(client: &mut TcpStream) -> String {
-    client.write_all(PLAIN.as_bytes()).await.unwrap();
-    let (head, _) = answer(client, PLAIN).await.unwrap();
+    status_of(client, PLAIN).await
+}
+
+async fn status_of(client: &mut TcpStream, request: &str) -> String {
+    client.write_all(request.as_bytes()).await.unwrap();
+    let (head, _) = answer(client, request).await.unwrap();
     head[0].split(' ').nth(1).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_key_that_is_anothers_or_nobodys_now_is_so_for_the_next_of_many_equal_requests() {
+    let upstream = Upstream::echo().await;
+    let folder = Folder::new("again-keys");
+    // The hash of `secret`.
+    let hash = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    let (anns, bobs) = (format!("ann {hash}\n"), format!("bob {hash}\n"));
+    let keys = folder.write("keys", &anns);
+    let rules = "{ domain: default, rules: [ \
+        { name: ann, match: { client: ann }, per: [client], cost: 5, limit: 2/day } ] }";
+    let rules = folder.write("rules.yaml", rules);
+    let mut settings = with_rules(&[&upstream.url()], |layer| layer.rules = Some(vec![rules]));
+    let header = http::HeaderName::from_static("x-api-key");
+    settings.routes[0].auth = Some(AuthSettings { is_required: true, header, keys: Some(keys) });
+    let running = gateway(settings).await;
+    let mut client = TcpStream::connect(port(&running)).await.unwrap();
+    let request = "GET /a HTTP/1.1\r\nHost: a.example\r\nX-Api-Key: secret\r\n\r\n";
+    // She is denied each time, which is when something is remembered.
+    for (keys, expected) in [(&*bobs, "200"), ("", "401"), (&*bobs, "200")] {
+        folder.write("keys", &anns);
+        assert!(running.reload());
+        for _ in 0..2 {
+            assert_eq!(status_of(&mut client, request).await, "429");
+        }
+        folder.write("keys", keys);
+        assert!(running.reload());
+        for _ in 0..2 {
+            assert_eq!(status_of(&mut client, request).await, expected, "{keys}");
+        }
+    }
 }
 
 #[tokio::test]

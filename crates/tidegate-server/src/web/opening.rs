@@ -129,8 +129,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Opened<S> {
         self.stream.is_write_vectored()
     }
 
+    /// What TLS has put by is taken by the other end only now, so it has no more time for this than for a write.
+    #[inline]
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+        let this = self.get_mut();
+        let flushed = Pin::new(&mut this.stream).poll_flush(context);
+        this.written(context, flushed)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
