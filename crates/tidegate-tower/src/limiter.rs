@@ -265,27 +265,30 @@ rules:
     /// each reload.
     #[test]
     fn a_policy_is_found_by_its_mark_once_it_was_told() {
+        // More than a thread has places for policies, and few beside all texts that last, which tests of a process share.
+        const RULES_OF_ONE_KIND: usize = 20;
+        const LAST_TURN: usize = 9;
         let rules = |limit: &str| {
             let rule = |number| {
                 let matched = format!("match: {{ kind: \"{number}\" }}");
                 format!("{{ name: rule {number}, {matched}, per: [who], limit: {limit} }}")
             };
-            let rules: Vec<_> = (0..40).map(rule).collect();
+            let rules: Vec<_> = (0..RULES_OF_ONE_KIND).map(rule).collect();
             parsed(&format!("{{ domain: d, rules: [ {} ] }}", rules.join(", ")))
         };
         let limiter = RuleLimiter::builder(rules("1/minute burst 100")).build().unwrap();
         for limit in ["1/minute burst 100", "1/hour burst 100", "1/minute burst 100"] {
             limiter.reload(rules(limit)).unwrap();
-            for turn in 0..3 {
-                for kind in 0..40 {
+            for turn in 0..=LAST_TURN {
+                for kind in 0..RULES_OF_ONE_KIND {
                     let kind = kind.to_string();
                     let attributes = [("kind", kind.as_str()).into(), ("who", "a").into()];
                     let decision = limiter.check(&Call::new("d", &attributes)).unwrap();
                     let mark = decision.only_left().unwrap().mark;
                     let is_marked = Values::with(|values| values.marked(mark).is_some());
-                    // Where another test was just looking, it takes one more call.
-                    if turn != 1 {
-                        assert_eq!(is_marked, turn == 2, "{limit}, rule {kind}");
+                    // Where another test is just looking for a text, it takes one more call.
+                    if turn == 0 || turn == LAST_TURN {
+                        assert_eq!(is_marked, turn > 0, "{limit}, rule {kind}");
                     }
                     Told::of_decided(HeaderSet::All, &decision).add_to(&mut HeaderMap::new());
                 }
