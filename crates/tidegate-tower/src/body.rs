@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Mutex;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -12,6 +13,9 @@ use pin_project_lite::pin_project;
 
 /// Something that is given back when it is dropped.
 pub(crate) type Place = Box<dyn Send>;
+/// The same in a body that several threads may point at, as boxes of bodies ask for. It is never locked: nobody looks at it
+/// before it is dropped.
+type Shared = Mutex<Place>;
 
 /// How the bodies of responses come out of the layer. There are two: [`Enclosed`] for all services, and `InAxum`
 /// for those whose bodies are axum's.
@@ -46,7 +50,7 @@ impl<B> Enclose<B> for Enclosed {
     }
 
     fn held(body: B, place: Place) -> RateLimitBody<B> {
-        RateLimitBody { kind: Kind::Held { body, place: Some(place) } }
+        RateLimitBody { kind: Kind::Held { body, place: Some(Mutex::new(place)) } }
     }
 
     fn refusal(bytes: Bytes) -> RateLimitBody<B> {
@@ -108,7 +112,7 @@ pin_project! {
     #[project = KindProjection]
     enum Kind<B> {
         Plain { #[pin] body: B },
-        Held { #[pin] body: B, place: Option<Place> },
+        Held { #[pin] body: B, place: Option<Shared> },
         Refusal { bytes: Option<Bytes> },
     }
 }
@@ -165,5 +169,16 @@ impl<B> fmt::Debug for RateLimitBody<B> {
             Kind::Held { .. } => "RateLimitBody::Held",
             Kind::Refusal { .. } => "RateLimitBody::Refusal",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_can_be_boxed_as_that_of_the_service_can() {
+        fn can_be_boxed<B: Body + Send + Sync + 'static>() {}
+        can_be_boxed::<RateLimitBody<String>>();
     }
 }

@@ -430,11 +430,13 @@ impl Texts {
 
 /// The numbers of the binding limit, in the place of any that are there.
 fn put_numbers([limit, remaining, reset]: Numbers, headers: &mut HeaderMap) {
-    Values::with(|values| {
-        headers.insert(&X_LIMIT, values.known_number(limit));
-        headers.insert(&X_REMAINING, values.number(remaining));
-        headers.insert(&X_RESET, values.number(reset));
+    // Made before they are put there: a value that gives way may be of a program that does anything when it is dropped.
+    let [limit, remaining, reset] = Values::with(|values| {
+        [values.known_number(limit), values.number(remaining), values.number(reset)]
     });
+    headers.insert(&X_LIMIT, limit);
+    headers.insert(&X_REMAINING, remaining);
+    headers.insert(&X_RESET, reset);
 }
 
 #[cfg(test)]
@@ -527,5 +529,31 @@ mod tests {
         let standings: Vec<_> = added.get_all("ratelimit").iter().collect();
         assert_eq!(standings, ["\"inner\";r=19", "\"own\";r=9;t=6"]);
         assert_eq!(added["x-ratelimit-remaining"], "9", "of the limit that has less left");
+    }
+
+    /// Bytes of a program that makes headers itself when they are dropped.
+    struct Telling;
+
+    impl AsRef<[u8]> for Telling {
+        fn as_ref(&self) -> &[u8] {
+            b"12"
+        }
+    }
+
+    impl Drop for Telling {
+        fn drop(&mut self) {
+            let own = Standing::allowed().bound_by(1_000, 999, Duration::from_secs(1));
+            HeaderSet::XRateLimit.write(&own, &mut HeaderMap::new());
+        }
+    }
+
+    #[test]
+    fn a_value_that_gives_way_may_do_anything_when_it_is_dropped() {
+        let mut headers = HeaderMap::new();
+        let value = HeaderValue::from_maybe_shared(bytes::Bytes::from_owner(Telling)).unwrap();
+        headers.insert("x-ratelimit-remaining", value);
+        let own = Standing::allowed().bound_by(10, 9, Duration::from_secs(6));
+        HeaderSet::All.write(&own, &mut headers);
+        assert_eq!(headers["x-ratelimit-remaining"], "9");
     }
 }
