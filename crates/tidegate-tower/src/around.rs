@@ -39,6 +39,7 @@ impl<D: Decide, W> RateLimitLayer<D, W> {
     /// # }
     /// ```
     pub fn around(self, app: Router) -> RateLimit<Router, D, InAxum> {
+        self.settings.warn_of_no_rules();
         // axum makes the handlers of an app that was never given its state anew for every request.
         RateLimit::new(app.with_state(()), self.settings)
     }

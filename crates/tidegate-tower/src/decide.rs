@@ -31,6 +31,12 @@ pub trait Decide: Send + Sync + 'static {
     /// has been taken.
     fn decide_now(&self, call: &Call<'_>) -> Option<Result<Self::Decided, Undecided>>;
 
+    /// Whether rules in force are of this domain, as far as that is known: requests that no rule is for pass, and nobody would
+    /// notice.
+    fn has_domain(&self, _domain: &str) -> bool {
+        true
+    }
+
     /// Begins a decision that [`decide_begun`](Self::decide_begun) makes. `None` from who has nothing to begin with.
     #[inline]
     fn begin(&self) -> Option<Self::Decided> {

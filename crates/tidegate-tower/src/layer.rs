@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Extensions;
@@ -100,6 +101,8 @@ pub(crate) struct Settings<D> {
     pub(crate) delay_max: Duration,
     pub(crate) on_undecided: OnUndecided,
     pub(crate) refuse_doubtful: bool,
+    /// Whether it was said that no rule is of the domain.
+    is_domain_told: Arc<AtomicBool>,
 }
 
 impl RateLimitLayer<()> {
@@ -132,6 +135,7 @@ impl<D: Decide> RateLimitLayer<D> {
             delay_max: RateLimitLayer::DELAY_MAX_DEFAULT,
             on_undecided: OnUndecided::default(),
             refuse_doubtful: false,
+            is_domain_told: Arc::default(),
         };
         Self { settings: Arc::new(settings), enclosed_by: PhantomData }
     }
@@ -149,7 +153,10 @@ impl<D: Decide, W> RateLimitLayer<D, W> {
     /// Whose rules apply; [`RateLimitLayer::DOMAIN_DEFAULT`] unless said.
     #[must_use]
     pub fn domain(self, domain: impl Into<Arc<str>>) -> Self {
-        self.with(|settings| settings.domain = domain.into())
+        self.with(|settings| {
+            settings.domain = domain.into();
+            settings.is_domain_told = Arc::default();
+        })
     }
 
     /// How attributes are made of requests: trusted proxies, API keys, tokens, headers.
@@ -229,10 +236,28 @@ impl<D: Decide, W> RateLimitLayer<D, W> {
     }
 }
 
-impl<S, D, W> Layer<S> for RateLimitLayer<D, W> {
+impl<D: Decide> Settings<D> {
+    /// A domain that was not set, or misspelt, has no rules: all requests pass, and nobody would notice. It is said once for
+    /// all services of a layer, since routers make one for each route.
+    pub(crate) fn warn_of_no_rules(&self) {
+        // ORDERING: it guards nothing but the line itself.
+        if !self.decider.has_domain(&self.domain)
+            && !self.is_domain_told.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                "no rule is of the domain `{}`, so its requests pass unlimited: name the domain of your rules with \
+                 `RateLimitLayer::domain`, unless they come with a reload",
+                self.domain
+            );
+        }
+    }
+}
+
+impl<S, D: Decide, W> Layer<S> for RateLimitLayer<D, W> {
     type Service = RateLimit<S, D, W>;
 
     fn layer(&self, inner: S) -> RateLimit<S, D, W> {
+        self.settings.warn_of_no_rules();
         RateLimit::new(inner, Arc::clone(&self.settings))
     }
 }
@@ -256,6 +281,7 @@ impl<D> Clone for Settings<D> {
             delay_max: self.delay_max,
             on_undecided: self.on_undecided,
             refuse_doubtful: self.refuse_doubtful,
+            is_domain_told: Arc::clone(&self.is_domain_told),
         }
     }
 }
@@ -275,5 +301,64 @@ impl<D> fmt::Debug for Settings<D> {
             .field("on_undecided", &self.on_undecided)
             .field("refuse_doubtful", &self.refuse_doubtful)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Mutex;
+
+    use tidegate::RuleLimiter;
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::*;
+
+    /// What was logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Log {
+        type Writer = Self;
+
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+
+    /// The lines that are logged while a layer for a domain makes services.
+    fn lines_of(
+        set: impl FnOnce(RateLimitLayer<RuleLimiter>) -> RateLimitLayer<RuleLimiter>,
+    ) -> Vec<String> {
+        const RULES: &str = "{ domain: web, rules: [ { name: all, limit: 10/s } ] }";
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let layer = set(RateLimitLayer::new(RuleLimiter::new(RULES).unwrap()));
+            for _ in 0..3 {
+                let _ = layer.clone().layer(());
+            }
+        });
+        let log = log.0.lock().unwrap();
+        String::from_utf8_lossy(&log).lines().map(ToOwned::to_owned).collect()
+    }
+
+    #[test]
+    fn a_layer_for_a_domain_without_rules_says_so_once() {
+        for lines in [lines_of(|layer| layer), lines_of(|layer| layer.domain("wbe"))] {
+            assert_eq!(lines.len(), 1, "{lines:?}");
+            assert!(lines[0].contains("WARN") && lines[0].contains("RateLimitLayer::domain"));
+        }
+        assert_eq!(lines_of(|layer| layer.domain("web")), [""; 0]);
     }
 }

@@ -68,6 +68,10 @@ impl Decided for RuleDecision {
 impl<C: Clock + 'static> Decide for RuleLimiter<C> {
     type Decided = RuleDecision;
 
+    fn has_domain(&self, domain: &str) -> bool {
+        self.rules().domain_id(domain).is_some()
+    }
+
     #[inline]
     fn decide_now(&self, call: &Call<'_>) -> Option<Result<RuleDecision, Undecided>> {
         Some(self.check(call).map_err(Undecided::from))
@@ -143,6 +147,10 @@ mod shared {
 
     impl<C: Clock + 'static> Decide for RuleLimiter<C, Place> {
         type Decided = RuleDecision;
+
+        fn has_domain(&self, domain: &str) -> bool {
+            self.rules().domain_id(domain).is_some()
+        }
 
         #[inline]
         fn decide_now(&self, call: &Call<'_>) -> Option<Result<RuleDecision, Undecided>> {

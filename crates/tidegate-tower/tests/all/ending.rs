@@ -76,6 +76,25 @@ async fn a_place_is_held_until_the_body_ends() {
 }
 
 #[tokio::test]
+async fn a_place_is_held_until_its_time_is_over_at_the_latest() {
+    const LAST_MILLIS: u64 = 59_999;
+    let (limiter, clock) = limiter(ONE_AT_ONCE);
+    let limiter = Arc::new(limiter);
+    let (app, sender) = streaming(&limiter);
+    let address = serve(app).await;
+    let (mut client, mut other) = (Client::connect(address).await, Client::connect(address).await);
+    let mut response = client.send(request("GET", "/stream", "")).await;
+    sender.send(Bytes::from_static(b"first")).await.unwrap();
+    response.body_mut().frame().await.unwrap().unwrap();
+    clock.advance(Duration::from_millis(LAST_MILLIS));
+    assert_eq!(other.get("/").await.status, 429);
+    clock.advance(Duration::from_millis(1));
+    assert_eq!(other.get("/").await.status, 200);
+    drop(sender);
+    assert!(response.body_mut().frame().await.is_none(), "the body goes on all the same");
+}
+
+#[tokio::test]
 async fn a_place_is_held_until_a_body_of_axums_ends() {
     let limiter = Arc::new(limiter(ONE_AT_ONCE).0);
     let (app, sender) = streaming_alone();
