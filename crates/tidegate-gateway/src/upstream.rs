@@ -141,9 +141,13 @@ impl Server {
         self.url.authority.as_str()
     }
 
-    /// How many requests are under way there, and how many connections are open.
+    /// How many requests are under way there and may be, and how many connections are open.
     pub(crate) fn gauges(&self) -> UpstreamGauges {
-        UpstreamGauges { in_flight: self.load.under_way(), connections: self.pool.open() }
+        UpstreamGauges {
+            in_flight: self.load.under_way(),
+            in_flight_max: self.load.at_most(),
+            connections: self.pool.open(),
+        }
     }
 
     /// Takes note that it began to answer a request.

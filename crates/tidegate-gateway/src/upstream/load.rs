@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::gradient::Gradient;
+use super::gradient::{Gradient, Sample};
 
 /// The share of the room that requests of low priority leave to the others, in percent.
 const LOW_PRIORITY_PERCENT: usize = 80;
@@ -27,6 +27,8 @@ pub(crate) struct Load {
     under_way: AtomicUsize,
     at_most: AtomicUsize,
     gradient: Option<Mutex<Gradient>>,
+    /// From when on its times are counted.
+    since: Instant,
 }
 
 /// A request under way. It has ended when this is dropped.
@@ -46,6 +48,7 @@ impl Load {
             under_way: AtomicUsize::new(0),
             at_most: AtomicUsize::new(first),
             gradient: gradient.map(Mutex::new),
+            since: Instant::now(),
         })
     }
 
@@ -82,7 +85,8 @@ impl Load {
 
     fn answered(&self, after: Duration, under_way: usize) {
         if let Some(gradient) = &self.gradient {
-            let limit = gradient.lock().sample(after, under_way);
+            let sample = Sample { at: self.since.elapsed(), after, under_way };
+            let limit = gradient.lock().sample(sample);
             self.at_most.store(limit, Ordering::Relaxed);
         }
     }

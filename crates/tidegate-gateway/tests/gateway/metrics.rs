@@ -35,6 +35,8 @@ async fn what_servers_behind_do_is_counted_by_their_names() {
         assert_eq!(value("in_flight", upstream, ""), 0);
         assert_eq!(value("ejections_total", upstream, ""), 0);
     }
+    let most = value("in_flight_max", &well, "") + value("in_flight_max", &breaking, "");
+    assert_eq!(most, running.counts().under_way_max as u64);
     let open = value("connections_open", &well, "") + value("connections_open", &breaking, "");
     assert_eq!(open, running.counts().upstream_connections as u64);
 }

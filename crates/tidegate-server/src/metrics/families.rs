@@ -130,6 +130,8 @@ families! {
         "How often a server behind the gateway was left out because it failed.";
     UPSTREAM_IN_FLIGHT: Gauge "tidegate_upstream_in_flight"
         "Requests that a server behind the gateway has not answered to the end.";
+    UPSTREAM_IN_FLIGHT_MAX: Gauge "tidegate_upstream_in_flight_max"
+        "How many a server behind the gateway is given at once at most: what is set, or what its latency allows.";
     UPSTREAM_CONNECTIONS: Gauge "tidegate_upstream_connections_open"
         "Connections to a server behind the gateway that are open, idle ones too.";
     UPSTREAM_LATENCY: Histogram "tidegate_upstream_response_duration_seconds"

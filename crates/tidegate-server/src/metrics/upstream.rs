@@ -46,6 +46,8 @@ pub struct UpstreamCounts {
 pub struct UpstreamGauges {
     /// Requests under way.
     pub in_flight: usize,
+    /// How many may be.
+    pub in_flight_max: usize,
     /// Connections that are open, idle ones too.
     pub connections: usize,
 }
@@ -115,6 +117,7 @@ fn summed(watched: &[Watched]) -> BTreeMap<&str, Summed> {
                 summed.counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
                 summed.times.add(&times);
                 summed.gauges.in_flight += now.in_flight;
+                summed.gauges.in_flight_max += now.in_flight_max;
                 summed.gauges.connections += now.connections;
             }
         }
@@ -145,6 +148,7 @@ pub(super) fn upstreams(text: &mut Text, watched: &[Watched]) {
     each(&f::UPSTREAM_RETRIES, &|summed| summed.counts[RETRIED]);
     each(&f::UPSTREAM_EJECTIONS, &|summed| summed.counts[EJECTED]);
     each(&f::UPSTREAM_IN_FLIGHT, &|summed| summed.gauges.in_flight as u64);
+    each(&f::UPSTREAM_IN_FLIGHT_MAX, &|summed| summed.gauges.in_flight_max as u64);
     each(&f::UPSTREAM_CONNECTIONS, &|summed| summed.gauges.connections as u64);
     text.family(&f::UPSTREAM_LATENCY);
     for (name, summed) in &all {
