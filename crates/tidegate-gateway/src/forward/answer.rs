@@ -88,11 +88,21 @@ async fn read(mut line: Line, asked: &Method, reply: &mut Reply) -> Result<Answe
             let Some(Begun { status, reason, framing, can_stay }) = begun else { continue };
             return Ok(Answer { line, status, reason, framing, can_stay });
         }
-        let is_over = line.input.len() > HEAD_BYTES_MAX || !matches!(line.read().await, Ok(1..));
+        let is_over = line.input.len() > HEAD_BYTES_MAX
+            || !may_begin(&line.input)
+            || !matches!(line.read().await, Ok(1..));
         if is_over {
             return Err(NoAnswer::Broken);
         }
     }
+}
+
+/// Whether the head of a response may begin so. What speaks something else, and waits for an answer in it, would be waited
+/// for until the time is over.
+fn may_begin(bytes: &[u8]) -> bool {
+    const BEGINNING: &[u8] = b"HTTP/1.";
+    let length = bytes.len().min(BEGINNING.len());
+    bytes[..length] == BEGINNING[..length]
 }
 
 /// What a head says.

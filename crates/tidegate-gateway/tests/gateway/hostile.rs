@@ -181,6 +181,27 @@ async fn an_upstream_that_gives_no_answer_is_502() {
     }
 }
 
+/// Some of them speak first and wait to be spoken to, so that nothing more comes.
+#[tokio::test]
+async fn an_upstream_that_speaks_something_else_is_502_at_once() {
+    for first in [&b"SSH-2.0-OpenSSH_9\r\n"[..], b"220 mail\r\n", b"\0\0\x12\x04\0\0\0\0\0", b"H2"]
+    {
+        let upstream = Upstream::accepting(move |mut stream, _| async move {
+            crate::support::read_head(&mut stream).await;
+            stream.write_all(first).await.unwrap();
+            std::future::pending::<()>().await;
+        })
+        .await;
+        let running = gateway(settings(&[&upstream.url()])).await;
+        for more in ["", "TE: trailers\r\n"] {
+            let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{more}Connection: close\r\n\r\n");
+            let answer = exchange(port(&running), request.as_bytes()).await;
+            assert!(answer.starts_with("HTTP/1.1 502 "), "{first:?}: {answer}");
+        }
+        until_idle(&running).await;
+    }
+}
+
 #[tokio::test]
 async fn an_upstream_that_is_not_there_is_502_and_one_that_hangs_504() {
     let gone = format!("http://{}", tidegate_testing::free_address());
