@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use tidegate_client::{RetryBudget, ThrottledLayer};
-use tokio::time::Instant;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 type Body = Full<Bytes>;
@@ -97,9 +98,82 @@ async fn a_refusal_is_waited_out() {
     assert_eq!(waits.len(), 3);
     for (wait, told) in waits.iter().zip([7_u64, 5, 3]) {
         let told = Duration::from_secs(told);
-        // A tenth is added by chance, and a tenth of what is left on waking.
-        assert!(*wait >= told && *wait <= told + told / 4, "{wait:?} for {told:?}");
+        // Up to a tenth is added by chance, and the timer's ticks are whole milliseconds.
+        let most = told + told / 10 + Duration::from_millis(1);
+        assert!(*wait >= told && *wait <= most, "{wait:?} for {told:?}");
     }
+}
+
+/// When each of a thousand callers comes back to a server that refuses for ten seconds. `answer` is how many
+/// milliseconds it takes and how many seconds it tells, for each request by its number.
+async fn back_at(answer: fn(usize) -> (u64, u64)) -> Vec<Duration> {
+    let start = Instant::now();
+    let server = Server::default();
+    let noted = server.clone();
+    let service = service_fn(move |_: Request<Body>| {
+        noted.asked_at.lock().unwrap().push(Instant::now());
+        let (latency_ms, told_secs) = answer(noted.asked());
+        let mut response = Response::new(());
+        if start.elapsed() < Duration::from_secs(10) {
+            *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+            response.headers_mut().insert("retry-after", told_secs.into());
+        }
+        async move {
+            sleep(Duration::from_millis(latency_ms)).await;
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let layer = ThrottledLayer::new().retry_budget(RetryBudget::new(100, 10_000));
+    let mut callers = JoinSet::new();
+    for caller in 0..1_000 {
+        let service = layer.layer(service.clone());
+        callers.spawn(async move {
+            // Half of them come when others were told already, and do not ask.
+            sleep(Duration::from_millis(300 * (caller % 2))).await;
+            service.oneshot(request(Method::GET)).await.unwrap().status()
+        });
+    }
+    assert!(callers.join_all().await.into_iter().all(|status| status == 200));
+    let asked_at = server.asked_at.lock().unwrap();
+    assert_eq!(asked_at.len(), 500 + 1_000);
+    asked_at[500..].iter().map(|at| *at - start).collect()
+}
+
+/// Each tenth of the second has its share of a thousand: that one has fewer than 30 happens never.
+fn assert_spread_over_a_second(times: &[Duration], from_ms: u128) {
+    assert!(times.iter().all(|time| time.as_millis() >= from_ms), "before {from_ms} ms");
+    for tenth in 0..10 {
+        let from = from_ms + tenth * 100;
+        let share = times.iter().filter(|time| (from..from + 100).contains(&time.as_millis()));
+        assert!(share.count() >= 30, "from {from} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_together_come_back_apart() {
+    assert_spread_over_a_second(&back_at(|_| (100, 10)).await, 10_100);
+}
+
+/// The first one hears after 9.9 seconds that it takes one more. That holds for all, and all of them have
+/// waited for so long that a tenth of one second would bring them together.
+#[tokio::test(start_paused = true)]
+async fn a_short_wait_at_the_end_of_a_long_one_brings_nobody_together() {
+    let times = back_at(|number| if number == 1 { (9_900, 1) } else { (100, 10) }).await;
+    assert_spread_over_a_second(&times, 10_900);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_need_not_ask_once_another_was_told_to_wait_on() {
+    let used_up = [("ratelimit", r#""default";r=0;t=10"#)];
+    let server = Server::new(&[(200, &used_up), (429, &[("retry-after", "5")])]);
+    let layer = ThrottledLayer::new();
+    let ask = || layer.layer(server.service()).oneshot(request(Method::POST));
+    ask().await.unwrap();
+    let (one, other) = tokio::join!(ask(), ask());
+    let mut statuses = [one, other].map(|response| response.unwrap().status().as_u16());
+    statuses.sort_unstable();
+    assert_eq!((statuses, server.asked()), ([200, 429], 3));
+    assert!(server.waits()[1] >= Duration::from_secs(5), "{:?}", server.waits());
 }
 
 #[tokio::test(start_paused = true)]
