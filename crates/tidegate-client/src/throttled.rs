@@ -26,7 +26,8 @@ pub use replay::Replay;
 ///
 /// - A response of 429 or 503 is waited out and the request is made again, where it
 ///   [may be](Replay), at most [`retries_max`](Self::retries_max) times and within the
-///   [budget](Self::retry_budget). Without a time to wait it is backed off exponentially, with full jitter.
+///   [budget](Self::retry_budget). Without a time to wait, or with one of nothing, it is backed off exponentially,
+///   with full jitter.
 /// - Once a server says that nothing is left, with a 429 or with `RateLimit`, requests that come
 ///   after wait until there is, instead of asking in vain.
 /// - No request waits longer than [`wait_max`](Self::wait_max) in all. What would take longer is handed back
@@ -173,7 +174,10 @@ impl Shared {
             }
             refusals += 1;
             let told = retry_after(response.headers(), SystemClock.now())
-                .or_else(|| used_up_for(response.headers()));
+                .or_else(|| used_up_for(response.headers()))
+                // Who refuses and says "now" has said nothing of time: a wait that is below a second and was
+                // rounded down, or a clock that is ahead.
+                .filter(|wait| !wait.is_zero());
             let next = match told {
                 Some(wait) => {
                     self.close_until(since + wait);

@@ -286,6 +286,31 @@ async fn a_refusal_without_a_time_is_backed_off() {
     }
 }
 
+/// A wait by chance may be short, so that many of them are looked at: their mean is half of the most.
+#[tokio::test(start_paused = true)]
+async fn no_time_at_all_is_backed_off_too() {
+    let past = [
+        ("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT"),
+        ("date", "Sun, 06 Nov 1994 08:49:40 GMT"),
+    ];
+    for told in [&[("retry-after", "0")][..], &past, &[("ratelimit", r#""default";r=0;t=0"#)]] {
+        let mut sums = [Duration::ZERO; 3];
+        for _ in 0..100 {
+            let server = Server::new(&[(503, told), (429, told), (503, told)]);
+            let service = ThrottledLayer::new().layer(server.service());
+            assert_eq!(service.oneshot(request(Method::GET)).await.unwrap().status(), 200);
+            for (sum, wait) in sums.iter_mut().zip(server.waits()) {
+                *sum += wait;
+            }
+        }
+        for (sum, most_ms) in sums.into_iter().zip([100, 200, 400]) {
+            let mean = sum / 100;
+            let most = Duration::from_millis(most_ms);
+            assert!(mean > most / 4 && mean < most * 3 / 4, "{mean:?} of {most:?} for {told:?}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn other_answers_are_handed_on() {
     let server = Server::new(&[(500, &[("retry-after", "1")]), (404, &[])]);
