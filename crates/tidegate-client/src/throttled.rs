@@ -19,7 +19,7 @@ use tower_service::Service;
 use crate::backoff::{Backoff, moment_after, random_up_to};
 use crate::budget::RetryBudget;
 
-pub use advice::{retry_after, used_up_for};
+pub use advice::{more_after, retry_after, used_up_for};
 pub use replay::Replay;
 
 /// Waits and retries as servers ask.
@@ -167,7 +167,7 @@ impl Shared {
                 StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
             );
             if !refused {
-                if let Some(wait) = used_up_for(response.headers()) {
+                if let Some(wait) = more_after(response.headers()) {
                     self.close_until(since + wait);
                 }
                 return Ok(response);

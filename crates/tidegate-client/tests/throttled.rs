@@ -8,7 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
+use tidegate::{ManualClock, RuleLimiter, RuleSet};
 use tidegate_client::{RetryBudget, ThrottledLayer};
+use tidegate_rules::{ParseOptions, Source};
+use tidegate_tower::RateLimitLayer;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
@@ -273,6 +276,62 @@ async fn once_nothing_is_left_others_wait_too() {
     }
     let [wait] = server.waits()[..] else { panic!("two requests") };
     assert!(wait >= Duration::from_secs(20) && wait <= Duration::from_secs(25), "{wait:?}");
+}
+
+/// How long each of these requests took, one after the other, at our own layer under this limit. None is refused.
+async fn times_under(limit: &str, requests: usize) -> Vec<Duration> {
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_secs(1_700_000_007));
+    let rules = format!("{{ domain: default, rules: [ {{ name: all, limit: {limit} }} ] }}");
+    let source = [Source::new("rules.yaml", rules)];
+    let parsed = RuleSet::parse(&source, &ParseOptions::default()).unwrap();
+    let limiter = RuleLimiter::builder(parsed.rules).clock(clock.clone()).build().unwrap();
+    let hello =
+        service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::default())));
+    let server = RateLimitLayer::new(limiter).layer(hello);
+    let told_at = Arc::new(Mutex::new(Instant::now()));
+    let server = service_fn(move |request: Request<Body>| {
+        let last = std::mem::replace(&mut *told_at.lock().unwrap(), Instant::now());
+        clock.advance(last.elapsed());
+        server.clone().oneshot(request)
+    });
+    let layer = ThrottledLayer::new();
+    let mut times = Vec::new();
+    for _ in 0..requests {
+        let start = Instant::now();
+        // What cannot be made twice shows each refusal.
+        let response = layer.layer(server.clone()).oneshot(request(Method::POST)).await.unwrap();
+        assert_eq!(response.status(), 200);
+        times.push(start.elapsed());
+    }
+    times
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_token_is_waited_for_and_not_the_whole_bucket() {
+    for limit in ["1/s burst 20", "20 per 20s"] {
+        let times = times_under(limit, 25).await;
+        assert!(times[..20].iter().all(Duration::is_zero), "{limit}: {times:?}");
+        for time in &times[20..] {
+            // A second, a tenth of it by chance, and a tick of the timer.
+            let expected = Duration::from_secs(1)..=Duration::from_millis(1_101);
+            assert!(expected.contains(time), "{limit}: {times:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_that_is_used_up_is_waited_out() {
+    let times = times_under("20 per 20s fixed-window", 21).await;
+    // It began seven seconds before the first request.
+    let expected = Duration::from_secs(13)..=Duration::from_millis(14_301);
+    assert!(expected.contains(&times[20]), "{times:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_is_free_again_is_not_waited_for() {
+    let times = times_under("1 at once for 10s", 3).await;
+    assert!(times.iter().all(Duration::is_zero), "{times:?}");
 }
 
 #[tokio::test(start_paused = true)]
