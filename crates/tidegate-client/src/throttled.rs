@@ -1,5 +1,5 @@
 //! For callers of other people's limited services: a layer that does as their servers ask. It waits as long
-//! as `Retry-After` or `RateLimit` say, and makes the request again where that is safe, within bounds.
+//! as `Retry-After` or the `RateLimit` fields say, and makes the request again where that is safe, within bounds.
 
 mod advice;
 mod replay;
@@ -29,11 +29,16 @@ pub use replay::Replay;
 ///   [budget](Self::retry_budget). Without a time to wait, or with one of nothing, it is backed off exponentially,
 ///   with full jitter.
 /// - Once a server says that nothing is left, with a 429 or with `RateLimit`, requests that come
-///   after wait until there is, instead of asking in vain.
+///   after wait until [there is](more_after), instead of asking in vain.
 /// - No request waits longer than [`wait_max`](Self::wait_max) in all. What would take longer is handed back
 ///   as it is.
 ///
-/// One layer is for one server: all services that it makes wait together.
+/// What is read is `Retry-After`, in seconds and as a date, and without it the fields `RateLimit`, or
+/// `RateLimit-Remaining` and `RateLimit-Reset`, in the forms that [`used_up_for`] lists. `X-RateLimit-` fields
+/// are not read: a refusal that has nothing else is backed off.
+///
+/// One layer is for one server: all services that it makes wait together. Who calls several has one layer for
+/// each, around clones of one client, or else the limit of one server holds up the calls of the others.
 #[derive(Clone, Debug)]
 pub struct ThrottledLayer {
     shared: Arc<Shared>,

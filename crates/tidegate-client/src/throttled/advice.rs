@@ -1,5 +1,5 @@
-//! What servers say about when to come back: `Retry-After` in both of its forms, and the fields `RateLimit`
-//! and `RateLimit-Policy` of the IETF's draft in its present form and in the one before.
+//! What servers say about when to come back: `Retry-After` in both of its forms, and the fields of the IETF's
+//! draft in all of the forms that it has had. Not the `X-RateLimit-` fields: see [`used_up_for`].
 
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use tidegate::Timestamp;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
 /// The longest time that is believed. What says more is a mistake, or hopeless.
 const WAIT_MAX: Duration = Duration::from_hours(366 * 24);
@@ -30,8 +32,19 @@ pub fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     Some(Duration::from_secs(wait_secs).min(WAIT_MAX))
 }
 
-/// How long a refusal says to wait by the field `RateLimit`: the longest time of the policies that have
-/// nothing left. `None` where all have something left, or nothing can be read.
+/// How long a refusal says to wait by the fields of the IETF's draft: the longest time of the policies that
+/// have nothing left. `None` where all have something left, or nothing can be read.
+///
+/// | read | as the draft had it |
+/// | --- | --- |
+/// | `RateLimit: "default";r=0;t=30` | from its eighth version on |
+/// | `RateLimit: limit=100, remaining=0, reset=30` | in its seventh |
+/// | `RateLimit-Remaining: 0` and `RateLimit-Reset: 30` | up to its sixth |
+///
+/// The last two fields are read where `RateLimit` is not there. Some servers had their names before the draft
+/// did, with a date in seconds since 1970 for the reset: more than a year is such a date, and says nothing here.
+/// `X-RateLimit-Reset` is not read. No document says what it is: it is a date at one server, the seconds until
+/// there is more at another, and the seconds until everything is back at ours.
 pub fn used_up_for(headers: &HeaderMap) -> Option<Duration> {
     used_up(headers).iter().map(UsedUp::until).max()
 }
@@ -78,9 +91,12 @@ impl UsedUp {
 }
 
 fn used_up(headers: &HeaderMap) -> Vec<UsedUp> {
+    let unnamed = |until_secs| UsedUp { name: String::new(), until_secs };
+    if !headers.contains_key(RATELIMIT) {
+        return of_two_fields(headers).map(unnamed).into_iter().collect();
+    }
     let Some(text) = text_of(headers, RATELIMIT) else { return Vec::new() };
     let Some(policies) = policies(&text) else {
-        let unnamed = |until_secs| UsedUp { name: String::new(), until_secs };
         return of_dictionary(&text).map(unnamed).into_iter().collect();
     };
     let used_up = policies.into_iter().filter(|policy| policy.number("r") == Some(0));
@@ -152,7 +168,7 @@ fn part(time: Duration, parts: u64) -> Duration {
     Duration::from_nanos(time_ns.div_ceil(parts))
 }
 
-/// `limit=100, remaining=0, reset=30`, as the draft had it before.
+/// `limit=100, remaining=0, reset=30`.
 fn of_dictionary(text: &str) -> Option<u64> {
     let dictionary: Dictionary = Parser::new(text).parse().ok()?;
     let number = |name: &str| match dictionary.get(name)? {
@@ -163,6 +179,17 @@ fn of_dictionary(text: &str) -> Option<u64> {
         ListEntry::InnerList(_) => None,
     };
     (number("remaining") == Some(0)).then(|| number("reset")).flatten()
+}
+
+/// `RateLimit-Remaining: 0` and `RateLimit-Reset: 30`, one of each.
+fn of_two_fields(headers: &HeaderMap) -> Option<u64> {
+    let number = |name: HeaderName| {
+        let mut lines = headers.get_all(name).iter();
+        let text = lines.next().filter(|_| lines.next().is_none())?.to_str().ok()?;
+        text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let is_used_up = number(RATELIMIT_REMAINING) == Some(0);
+    number(RATELIMIT_RESET).filter(|reset_secs| is_used_up && *reset_secs <= WAIT_MAX.as_secs())
 }
 
 /// The three forms of RFC 9110, section 5.6.7, in seconds since the Unix epoch.
@@ -296,6 +323,33 @@ mod tests {
             ("x-ratelimit-reset", "37"),
         ];
         assert_eq!(more_after(&headers(&envoy)), None);
+    }
+
+    /// As the draft had it up to its sixth version; some had these names before it, with a date for the reset.
+    #[test]
+    fn remaining_and_reset_are_read_where_they_are_seconds() {
+        let wait = |lines: &[(&'static str, &str)]| {
+            let headers = headers(lines);
+            assert_eq!(more_after(&headers), used_up_for(&headers));
+            used_up_for(&headers).map(|wait| wait.as_secs())
+        };
+        let (limit, policy) = (("ratelimit-limit", "100"), ("ratelimit-policy", "100;w=900"));
+        let (none, reset) = (("ratelimit-remaining", "0"), ("ratelimit-reset", "412"));
+        // express-rate-limit and Kong.
+        assert_eq!(wait(&[policy, limit, none, reset]), Some(412));
+        assert_eq!(wait(&[limit, ("ratelimit-remaining", "3"), reset]), None);
+        assert_eq!(wait(&[limit, none]), None);
+        // GitLab.
+        assert_eq!(wait(&[limit, none, ("ratelimit-reset", "1609844400")]), None);
+        // Docker Hub.
+        assert_eq!(wait(&[("ratelimit-remaining", "0;w=21600"), reset]), None);
+        // Two of each, of which nobody knows which belong together.
+        assert_eq!(wait(&[none, reset, ("ratelimit-remaining", "5"), reset]), None);
+        // The later form speaks alone.
+        assert_eq!(wait(&[none, reset, ("ratelimit", r#""a";r=1;t=5"#)]), None);
+        for broken in ["", "-1", "1.5", "+5", "99999999999999999999999", "soon"] {
+            assert_eq!(wait(&[none, ("ratelimit-reset", broken)]), None, "{broken}");
+        }
     }
 
     proptest! {
