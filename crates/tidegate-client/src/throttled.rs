@@ -1,5 +1,5 @@
 //! For callers of other people's limited services: a layer that does as their servers ask. It waits as long
-//! as `Retry-After` or `RateLimit` say, and makes the request again where that is safe, within bounds.
+//! as `Retry-After` or the `RateLimit` fields say, and makes the request again where that is safe, within bounds.
 
 mod advice;
 mod replay;
@@ -19,20 +19,26 @@ use tower_service::Service;
 use crate::backoff::{Backoff, moment_after, random_up_to};
 use crate::budget::RetryBudget;
 
-pub use advice::{retry_after, used_up_for};
+pub use advice::{more_after, retry_after, used_up_for};
 pub use replay::Replay;
 
 /// Waits and retries as servers ask.
 ///
 /// - A response of 429 or 503 is waited out and the request is made again, where it
 ///   [may be](Replay), at most [`retries_max`](Self::retries_max) times and within the
-///   [budget](Self::retry_budget). Without a time to wait it is backed off exponentially, with full jitter.
+///   [budget](Self::retry_budget). Without a time to wait, or with one of nothing, it is backed off exponentially,
+///   with full jitter.
 /// - Once a server says that nothing is left, with a 429 or with `RateLimit`, requests that come
-///   after wait until there is, instead of asking in vain.
+///   after wait until [there is](more_after), instead of asking in vain.
 /// - No request waits longer than [`wait_max`](Self::wait_max) in all. What would take longer is handed back
 ///   as it is.
 ///
-/// One layer is for one server: all services that it makes wait together.
+/// What is read is `Retry-After`, in seconds and as a date, and without it the fields `RateLimit`, or
+/// `RateLimit-Remaining` and `RateLimit-Reset`, in the forms that [`used_up_for`] lists. `X-RateLimit-` fields
+/// are not read: a refusal that has nothing else is backed off.
+///
+/// One layer is for one server: all services that it makes wait together. Who calls several has one layer for
+/// each, around clones of one client, or else the limit of one server holds up the calls of the others.
 #[derive(Clone, Debug)]
 pub struct ThrottledLayer {
     shared: Arc<Shared>,
@@ -43,7 +49,8 @@ struct Shared {
     wait_max: Duration,
     retries_max: u32,
     budget: Arc<RetryBudget>,
-    /// Before this moment nobody need ask.
+    /// Before this moment nobody need ask. It is what servers said: each caller adds its own
+    /// [spread](turn), because one that all of them shared would bring them back together.
     closed_until: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -51,7 +58,7 @@ struct Shared {
 const UNTOLD: Backoff =
     Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(10) };
 
-/// What is waited longer than a server says, as a part of that, so that callers do not come back together.
+/// What is waited longer than a server says, as a part of the wait, so that callers do not come back together.
 const SPREAD_PART: u32 = 10;
 /// The most of it.
 const SPREAD_MAX: Duration = Duration::from_secs(5);
@@ -150,50 +157,62 @@ impl Shared {
         S: Service<Request<A>, Response = Response<B>>,
         A: Replay,
     {
-        let until = moment_after(Instant::now(), self.wait_max);
+        // Since when it waits, and until when it may.
+        let mut since = Instant::now();
+        let until = moment_after(since, self.wait_max);
         self.budget.earn();
         let mut refusals = 0;
         loop {
-            self.wait_until_open(until).await;
+            self.wait_until_open(since, until).await;
             let again = replay::copy(&request);
             let response = service.call(request).await?;
-            let now = Instant::now();
+            since = Instant::now();
             let refused = matches!(
                 response.status(),
                 StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
             );
             if !refused {
-                if let Some(wait) = used_up_for(response.headers()) {
-                    self.close_until(now + spread(wait));
+                if let Some(wait) = more_after(response.headers()) {
+                    self.close_until(since + wait);
                 }
                 return Ok(response);
             }
             refusals += 1;
             let told = retry_after(response.headers(), SystemClock.now())
-                .or_else(|| used_up_for(response.headers()));
-            let wait = told.map_or_else(|| UNTOLD.wait(refusals), spread);
-            let next = now + wait;
-            if told.is_some() {
-                self.close_until(next);
-            }
-            let is_worth_it = refusals <= self.retries_max && next <= until;
-            match again {
-                Some(again) if is_worth_it && self.budget.take() => request = again,
+                .or_else(|| used_up_for(response.headers()))
+                // Who refuses and says "now" has said nothing of time: a wait that is below a second and was
+                // rounded down, or a clock that is ahead.
+                .filter(|wait| !wait.is_zero());
+            let next = match told {
+                Some(wait) => {
+                    self.close_until(since + wait);
+                    turn(since + wait, since, until)
+                }
+                None => Some(since + UNTOLD.wait(refusals)).filter(|next| *next <= until),
+            };
+            match (again, next) {
+                (Some(again), Some(next)) if refusals <= self.retries_max && self.budget.take() => {
+                    drop(response);
+                    request = again;
+                    sleep_until(next).await;
+                }
                 _ => return Ok(response),
             }
-            drop(response);
-            sleep_until(next).await;
             std::future::poll_fn(|cx| service.poll_ready(cx)).await?;
         }
     }
 
     /// Waits while nothing is left, unless that would take too long: then the server may say so itself.
-    async fn wait_until_open(&self, until: Instant) {
-        let closed_until = *self.closed_until.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        if let Some(open_at) = closed_until.filter(|open_at| *open_at <= until && *open_at > now) {
-            sleep_until((now + spread(open_at - now)).min(until)).await;
+    /// Whoever comes back first may be told to wait again, and then the others need not ask.
+    async fn wait_until_open(&self, since: Instant, until: Instant) {
+        while let Some(next) = self.closed_until().and_then(|open_at| turn(open_at, since, until)) {
+            sleep_until(next).await;
         }
+    }
+
+    fn closed_until(&self) -> Option<Instant> {
+        let closed_until = *self.closed_until.lock().unwrap_or_else(PoisonError::into_inner);
+        closed_until.filter(|open_at| *open_at > Instant::now())
     }
 
     fn close_until(&self, at: Instant) {
@@ -202,6 +221,11 @@ impl Shared {
     }
 }
 
-fn spread(wait: Duration) -> Duration {
-    wait.saturating_add(random_up_to((wait / SPREAD_PART).min(SPREAD_MAX)))
+/// When somebody comes back who waits since then for what opens at `open_at`; `None` where that is too late.
+/// The spread is a part of all of the wait and not of its last piece: who waited together for long may be
+/// held up for a moment more, and would come back together within a part of that moment.
+fn turn(open_at: Instant, since: Instant, until: Instant) -> Option<Instant> {
+    let left = until.checked_duration_since(open_at)?;
+    let wait = open_at.saturating_duration_since(since);
+    Some(open_at + random_up_to((wait / SPREAD_PART).min(SPREAD_MAX).min(left)))
 }
