@@ -18,8 +18,8 @@ use tonic::client::Grpc;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
-use crate::client::Pool;
 use crate::error::ClientError;
+use crate::pool::Pool;
 
 /// The most calls of one message, which is the daemon's bound.
 const CALLS_MAX: usize = 1_000;

@@ -1,7 +1,6 @@
 //! The client and its calls.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,11 +16,12 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
 use crate::answer::{Answer, By, Said};
-use crate::backoff::{Backoff, moment_after, random_up_to};
+use crate::backoff::{RETRY, moment_after, random_up_to};
 use crate::batch::Batches;
 use crate::breaker::Breaker;
 use crate::config::{ClientBuilder, WhileAway};
 use crate::error::{ClientError, ConfigError};
+use crate::pool::Pool;
 use crate::wire;
 
 /// Asks a daemon. It is cheap to clone, and all clones share its connections.
@@ -38,10 +38,6 @@ struct Inner {
     breaker: Breaker,
     settings: ClientBuilder,
 }
-
-/// The waits before a call is made again that failed.
-const RETRY: Backoff =
-    Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(200) };
 
 /// What a denied call waits longer than it is told to, as a part of that, so that callers who were
 /// denied together do not come back together.
@@ -315,28 +311,4 @@ fn within<T>(message: T, deadline: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(deadline);
     request
-}
-
-/// Connections that calls take turns on.
-#[derive(Debug)]
-pub(crate) struct Pool {
-    channels: Vec<Channel>,
-    next: AtomicUsize,
-}
-
-impl Pool {
-    fn new(endpoint: &Endpoint, connections: usize) -> Self {
-        let channels = (0..connections).map(|_| endpoint.connect_lazy()).collect();
-        Self { channels, next: AtomicUsize::new(0) }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.channels.len()
-    }
-
-    pub(crate) fn channel(&self) -> Channel {
-        // ORDERING: it does not matter who gets which.
-        let next = self.next.fetch_add(1, Ordering::Relaxed);
-        self.channels[next % self.channels.len()].clone()
-    }
 }

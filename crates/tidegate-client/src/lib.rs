@@ -24,6 +24,7 @@
 //! | `config` | [`ClientBuilder`]: deadlines, the window, retries, what happens while the daemon is away |
 //! | `answer` | [`Answer`]: what was decided, wherever |
 //! | `batch` | calls that are made at the same time, sent together |
+//! | `pool` | the connections |
 //! | `breaker` | whether the daemon is worth asking |
 //! | `backoff`, `budget` | how long before a retry, and how many there may be |
 //! | `decide` | the client as the one who decides for `tidegate-tower` |
@@ -39,6 +40,7 @@ mod client;
 mod config;
 mod decide;
 mod error;
+mod pool;
 pub mod throttled;
 mod wire;
 
