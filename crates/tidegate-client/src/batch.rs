@@ -11,15 +11,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use prost::Message as _;
-use tidegate_proto::tidegate::v1::{CheckResponse, CheckResult, check_result};
+use tidegate_proto::tidegate::v1::limiter_client::LimiterClient;
+use tidegate_proto::tidegate::v1::{CheckRequest, CheckResponse, CheckResult, check_result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tonic::client::Grpc;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
+use crate::client::{of_check, within};
+use crate::config::ClientBuilder;
 use crate::error::ClientError;
 use crate::pool::Pool;
+use crate::tell::Teller;
 
 /// The most calls of one message, which is the daemon's bound.
 const CALLS_MAX: usize = 1_000;
@@ -35,6 +39,8 @@ const UNDER_WAY_PER_CONNECTION: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Batches {
     pool: Arc<Pool>,
+    teller: Arc<Teller>,
+    /// Zero where each call is sent by itself.
     window: Duration,
     deadline: Duration,
     queue: Mutex<Queue>,
@@ -52,8 +58,22 @@ struct Queue {
 struct Waiting {
     /// A `CheckRequest`, encoded.
     call: Bytes,
-    /// Who gets the `CheckResult`, encoded.
-    reply: oneshot::Sender<Result<Bytes, ClientError>>,
+    reply: oneshot::Sender<Result<Heard, ClientError>>,
+}
+
+/// What the daemon said to one call. Each caller decodes its own.
+#[derive(Debug)]
+enum Heard {
+    /// A `CheckResult`, encoded, of a message with others.
+    Together(Bytes),
+    Alone(Box<CheckResponse>),
+}
+
+/// A caller that waits for its answer.
+struct Listening<'a> {
+    teller: &'a Arc<Teller>,
+    call: Bytes,
+    answer: oneshot::Receiver<Result<Heard, ClientError>>,
 }
 
 /// A `CheckManyRequest` whose calls are encoded already: on the wire, messages are bytes with a length. Each
@@ -72,27 +92,35 @@ struct Results {
 }
 
 impl Batches {
-    pub(crate) fn new(pool: Arc<Pool>, window: Duration, deadline: Duration) -> Arc<Self> {
+    pub(crate) fn new(pool: Arc<Pool>, teller: Arc<Teller>, settings: &ClientBuilder) -> Arc<Self> {
+        let ClientBuilder { window, deadline, .. } = *settings;
         let under_way = Arc::new(Semaphore::new(pool.len() * UNDER_WAY_PER_CONNECTION));
-        Arc::new(Self { pool, window, deadline, queue: Mutex::default(), under_way })
+        Arc::new(Self { pool, teller, window, deadline, queue: Mutex::default(), under_way })
     }
 
-    /// Sends a call, an encoded `CheckRequest`, with others, and waits for its answer.
+    /// Sends a call, an encoded `CheckRequest`, with others if that is wanted, and waits for its answer. What was
+    /// taken for a caller that does not wait any more is given back.
     pub(crate) async fn ask(self: &Arc<Self>, call: Bytes) -> Result<CheckResponse, ClientError> {
         let (reply, answer) = oneshot::channel();
-        let is_attended = {
-            let mut queue = self.queue();
-            if queue.calls.len() >= QUEUE_MAX {
-                return Err(ClientError::Busy);
-            }
-            queue.calls.push_back(Waiting { call, reply });
-            std::mem::replace(&mut queue.is_attended, true)
-        };
-        if !is_attended {
+        let mut listening = Listening { teller: &self.teller, call: call.clone(), answer };
+        let waiting = Waiting { call, reply };
+        if self.window.is_zero() {
+            tokio::spawn(Arc::clone(self).send_alone(waiting));
+        } else if !self.queue_up(waiting)? {
             tokio::spawn(Arc::clone(self).gather());
         }
         // Without an answer whoever had the call has come to an end.
-        read(answer.await.unwrap_or(Err(ClientError::NoAnswer))?)
+        (&mut listening.answer).await.unwrap_or(Err(ClientError::NoAnswer))?.read()
+    }
+
+    /// Says whether somebody gathers already.
+    fn queue_up(&self, waiting: Waiting) -> Result<bool, ClientError> {
+        let mut queue = self.queue();
+        if queue.calls.len() >= QUEUE_MAX {
+            return Err(ClientError::Busy);
+        }
+        queue.calls.push_back(waiting);
+        Ok(std::mem::replace(&mut queue.is_attended, true))
     }
 
     /// Sends until nothing is left to send.
@@ -139,11 +167,9 @@ impl Batches {
     }
 
     async fn send(self: Arc<Self>, batch: Vec<Waiting>, _permit: OwnedSemaphorePermit) {
-        let (checks, replies): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|waiting| (waiting.call, waiting.reply)).unzip();
-        let mut request = Request::new(Calls { checks });
-        request.set_timeout(self.deadline);
-        let asking = tokio::time::timeout(self.deadline, self.check_many(request));
+        let checks = batch.iter().map(|waiting| waiting.call.clone()).collect();
+        let request = within(Calls { checks }, self.deadline);
+        let asking = timeout(self.deadline, self.check_many(request));
         let results = match asking.await {
             Ok(Ok(results)) => Ok(results),
             Ok(Err(status)) => Err(ClientError::of(&status)),
@@ -152,17 +178,30 @@ impl Batches {
         match results {
             Ok(results) => {
                 // Where there are fewer answers than calls, those without one find out by themselves.
-                for (reply, result) in replies.into_iter().zip(results) {
-                    // Whoever does not wait any more does not hear it.
-                    let _ = reply.send(Ok(result));
+                for (waiting, result) in batch.into_iter().zip(results) {
+                    waiting.answer(Ok(Heard::Together(result)), &self.teller);
                 }
             }
             Err(error) => {
-                for reply in replies {
-                    let _ = reply.send(Err(error));
+                for waiting in batch {
+                    waiting.answer(Err(error), &self.teller);
                 }
             }
         }
+    }
+
+    /// It is a task of its own so that the answer is heard even where the caller does not wait for it.
+    async fn send_alone(self: Arc<Self>, waiting: Waiting) {
+        // It was encoded here.
+        let Ok(request) = CheckRequest::decode(waiting.call.clone()) else { return };
+        let mut to = LimiterClient::new(self.pool.channel());
+        let checking = to.check(within(request, self.deadline));
+        let heard = match timeout(self.deadline, checking).await {
+            Ok(Ok(response)) => Ok(Heard::Alone(Box::new(response.into_inner()))),
+            Ok(Err(status)) => Err(of_check(&status)),
+            Err(_) => Err(ClientError::NoAnswer),
+        };
+        waiting.answer(heard, &self.teller);
     }
 
     /// `Limiter.CheckMany`, as the generated client would call it.
@@ -181,16 +220,46 @@ impl Batches {
     }
 }
 
-fn read(result: Bytes) -> Result<CheckResponse, ClientError> {
-    // What cannot be read is as good as no answer.
-    let result = CheckResult::decode(result).map_err(|_| ClientError::NoAnswer)?;
-    match result.of {
-        Some(check_result::Of::Response(response)) => Ok(response),
-        // The daemon is there, and could not decide this one call.
-        Some(check_result::Of::Failure(failure)) => Err(match Code::from(failure.code) {
-            Code::Unavailable => ClientError::Undecided,
-            code => ClientError::of_code(code),
-        }),
-        None => Err(ClientError::NoAnswer),
+impl Waiting {
+    fn answer(self, heard: Result<Heard, ClientError>, teller: &Arc<Teller>) {
+        if let Err(Ok(unheard)) = self.reply.send(heard) {
+            unheard.give_back(self.call, teller);
+        }
+    }
+}
+
+impl Drop for Listening<'_> {
+    /// The answer may have come just before the caller went. Where it was read there is none.
+    fn drop(&mut self) {
+        self.answer.close();
+        if let Ok(Ok(unheard)) = self.answer.try_recv() {
+            unheard.give_back(std::mem::take(&mut self.call), self.teller);
+        }
+    }
+}
+
+impl Heard {
+    fn read(self) -> Result<CheckResponse, ClientError> {
+        let encoded = match self {
+            Self::Alone(response) => return Ok(*response),
+            Self::Together(encoded) => encoded,
+        };
+        // What cannot be read is as good as no answer.
+        let result = CheckResult::decode(encoded).map_err(|_| ClientError::NoAnswer)?;
+        match result.of {
+            Some(check_result::Of::Response(response)) => Ok(response),
+            // The daemon is there, and could not decide this one call.
+            Some(check_result::Of::Failure(failure)) => Err(match Code::from(failure.code) {
+                Code::Unavailable => ClientError::Undecided,
+                code => ClientError::of_code(code),
+            }),
+            None => Err(ClientError::NoAnswer),
+        }
+    }
+
+    fn give_back(self, call: Bytes, teller: &Arc<Teller>) {
+        if let Ok(response) = self.read() {
+            teller.give_back(call, response);
+        }
     }
 }

@@ -6,13 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::Message as _;
 use tidegate::{Call, RuleDecision, RuleLimiter};
-use tidegate_proto::tidegate::v1::limiter_client::LimiterClient;
-use tidegate_proto::tidegate::v1::{
-    CheckRequest, CheckResponse, CountResponseRequest, RefundRequest, ReleaseRequest,
-};
+use tidegate_proto::tidegate::v1::{CheckRequest, CheckResponse, CountResponseRequest};
 use tidegate_tower::decide::Asked;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tonic::transport::{Channel, Endpoint};
+use tokio::time::{Instant, sleep, timeout_at};
+use tonic::transport::Endpoint;
 use tonic::{Code, Request, Status};
 
 use crate::answer::{Answer, By, Said};
@@ -22,6 +19,7 @@ use crate::breaker::Breaker;
 use crate::config::{ClientBuilder, WhileAway};
 use crate::error::{ClientError, ConfigError};
 use crate::pool::Pool;
+use crate::tell::{self, Teller, Told};
 use crate::wire;
 
 /// Asks a daemon. It is cheap to clone, and all clones share its connections.
@@ -32,9 +30,8 @@ pub struct Client {
 
 #[derive(Debug)]
 struct Inner {
-    pool: Arc<Pool>,
-    /// `None` where each call is sent by itself.
-    batches: Option<Arc<Batches>>,
+    batches: Arc<Batches>,
+    teller: Arc<Teller>,
     breaker: Breaker,
     settings: ClientBuilder,
 }
@@ -57,11 +54,10 @@ impl Client {
 
     pub(crate) fn of(endpoint: &Endpoint, settings: ClientBuilder) -> Self {
         let pool = Arc::new(Pool::new(endpoint, settings.connections));
-        let ClientBuilder { window, deadline, .. } = settings;
-        let batches =
-            (!window.is_zero()).then(|| Batches::new(Arc::clone(&pool), window, deadline));
+        let teller = Teller::new(Arc::clone(&pool), &settings);
+        let batches = Batches::new(pool, Arc::clone(&teller), &settings);
         let breaker = Breaker::new(Instant::now());
-        Self { inner: Arc::new(Inner { pool, batches, breaker, settings }) }
+        Self { inner: Arc::new(Inner { batches, teller, breaker, settings }) }
     }
 
     /// Takes what the call costs, if it is there under every limit that applies.
@@ -101,34 +97,37 @@ impl Client {
     }
 
     /// Gives back everything that a call took, places too, as if it had not been.
+    ///
+    /// What the daemon surely did not hear it is told again, within the bounds of retries. So it is in
+    /// [`release`](Self::release), where it may have heard it too, and in
+    /// [`count_response`](Self::count_response).
     pub async fn refund(&self, answer: Answer) -> Result<(), ClientError> {
         let refund = |limiter: &RuleLimiter, decision| limiter.refund(decision);
         let Some(said) = self.said(answer, refund) else { return Ok(()) };
-        let CheckRequest { domain, attributes, cost, .. } = said.request;
-        if let Some(lease_id) = said.response.lease_id {
-            let (domain, attributes) = (domain.clone(), attributes.clone());
-            self.tell(async |mut to, deadline| {
-                to.release(within(ReleaseRequest { domain, attributes, lease_id }, deadline))
-                    .await
-                    .map(drop)
-            })
-            .await?;
-        }
-        let Some(taken_at_us) = said.response.taken_at_us else { return Ok(()) };
-        let request = RefundRequest { domain, attributes, cost, taken_at_us: Some(taken_at_us) };
-        self.tell(async |mut to, deadline| to.refund(within(request, deadline)).await.map(drop))
-            .await
+        self.inner.teller.tell(tell::all(said.request, said.response)).await
     }
 
     /// Gives back the places that a call holds. What it took stays taken.
     pub async fn release(&self, answer: Answer) -> Result<(), ClientError> {
         let abandon = |limiter: &RuleLimiter, decision| limiter.abandon(decision);
         let Some(said) = self.said(answer, abandon) else { return Ok(()) };
-        let Some(lease_id) = said.response.lease_id else { return Ok(()) };
-        let CheckRequest { domain, attributes, .. } = said.request;
-        let request = ReleaseRequest { domain, attributes, lease_id };
-        self.tell(async |mut to, deadline| to.release(within(request, deadline)).await.map(drop))
-            .await
+        self.inner.teller.tell(tell::places(said.request, said.response)).await
+    }
+
+    /// As [`refund`](Self::refund), for who does not wait.
+    pub(crate) fn refund_later(&self, answer: Answer) {
+        let refund = |limiter: &RuleLimiter, decision| limiter.refund(decision);
+        if let Some(said) = self.said(answer, refund) {
+            self.inner.teller.tell_later(tell::all(said.request, said.response));
+        }
+    }
+
+    /// As [`release`](Self::release), for who does not wait.
+    pub(crate) fn release_later(&self, answer: Answer) {
+        let abandon = |limiter: &RuleLimiter, decision| limiter.abandon(decision);
+        if let Some(said) = self.said(answer, abandon) {
+            self.inner.teller.tell_later(tell::places(said.request, said.response));
+        }
     }
 
     /// What the daemon has to be told of; what was decided here is ended here.
@@ -150,17 +149,20 @@ impl Client {
         status: u16,
     ) -> Result<(), ClientError> {
         match self.take_response(answer, status) {
-            Some(request) => self.send_response(request).await,
+            Some(request) => self.inner.teller.tell(vec![Told::Response(request)]).await,
             None => Ok(()),
         }
     }
 
+    /// As [`count_response`](Self::count_response), for who does not wait.
+    pub(crate) fn count_response_later(&self, answer: &mut Answer, status: u16) {
+        if let Some(request) = self.take_response(answer, status) {
+            self.inner.teller.tell_later(vec![Told::Response(request)]);
+        }
+    }
+
     /// What is still to be told of a response; nobody has to be told twice.
-    pub(crate) fn take_response(
-        &self,
-        answer: &mut Answer,
-        status: u16,
-    ) -> Option<CountResponseRequest> {
+    fn take_response(&self, answer: &mut Answer, status: u16) -> Option<CountResponseRequest> {
         match &mut answer.by {
             By::Daemon(said) => {
                 if !std::mem::take(&mut said.awaits_response) {
@@ -179,16 +181,6 @@ impl Client {
             }
             By::Nobody => None,
         }
-    }
-
-    pub(crate) async fn send_response(
-        &self,
-        request: CountResponseRequest,
-    ) -> Result<(), ClientError> {
-        self.tell(async |mut to, deadline| {
-            to.count_response(within(request, deadline)).await.map(drop)
-        })
-        .await
     }
 
     pub(crate) async fn decide_asked(&self, asked: &Asked) -> Result<Answer, ClientError> {
@@ -234,14 +226,14 @@ impl Client {
         let Inner { breaker, settings, batches, .. } = &*self.inner;
         settings.budget.earn();
         // It is encoded once, however often it is sent.
-        let encoded = batches.as_ref().map(|_| Bytes::from(request.encode_to_vec()));
+        let call = Bytes::from(request.encode_to_vec());
         let until = moment_after(Instant::now(), settings.deadline);
         let mut failures = 0;
         loop {
             if !breaker.may_ask(Instant::now()) {
                 return Err(ClientError::Unavailable);
             }
-            let asked = timeout_at(until, self.ask_once(request, encoded.as_ref())).await;
+            let asked = timeout_at(until, batches.ask(call.clone())).await;
             let error = match asked.unwrap_or(Err(ClientError::NoAnswer)) {
                 Err(
                     error @ (ClientError::Unavailable | ClientError::NoAnswer | ClientError::Busy),
@@ -267,39 +259,11 @@ impl Client {
             sleep(wait).await;
         }
     }
-
-    /// With others where calls are sent together, and then `encoded` is there.
-    async fn ask_once(
-        &self,
-        request: &CheckRequest,
-        encoded: Option<&Bytes>,
-    ) -> Result<CheckResponse, ClientError> {
-        let Inner { pool, batches, settings, .. } = &*self.inner;
-        if let Some((batches, encoded)) = batches.as_ref().zip(encoded) {
-            return batches.ask(encoded.clone()).await;
-        }
-        let mut to = LimiterClient::new(pool.channel());
-        let checked = to.check(within(request.clone(), settings.deadline)).await;
-        checked.map(tonic::Response::into_inner).map_err(|status| of_check(&status))
-    }
-
-    /// Tells the daemon something that has no answer worth waiting for.
-    async fn tell<F: Future<Output = Result<(), Status>>>(
-        &self,
-        telling: impl FnOnce(LimiterClient<Channel>, Duration) -> F,
-    ) -> Result<(), ClientError> {
-        let Inner { pool, settings, .. } = &*self.inner;
-        let telling = telling(LimiterClient::new(pool.channel()), settings.deadline);
-        match timeout(settings.deadline, telling).await {
-            Ok(told) => told.map_err(|status| ClientError::of(&status)),
-            Err(_) => Err(ClientError::NoAnswer),
-        }
-    }
 }
 
 /// Of a call by itself. A daemon that cannot decide says so with details, and a connection that cannot be
 /// made has none.
-fn of_check(status: &Status) -> ClientError {
+pub(crate) fn of_check(status: &Status) -> ClientError {
     match status.code() {
         Code::Unavailable if !status.details().is_empty() => ClientError::Undecided,
         code => ClientError::of_code(code),
@@ -307,7 +271,7 @@ fn of_check(status: &Status) -> ClientError {
 }
 
 /// A message that the daemon need not answer after so long.
-fn within<T>(message: T, deadline: Duration) -> Request<T> {
+pub(crate) fn within<T>(message: T, deadline: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(deadline);
     request

@@ -24,6 +24,7 @@
 //! | `config` | [`ClientBuilder`]: deadlines, the window, retries, what happens while the daemon is away |
 //! | `answer` | [`Answer`]: what was decided, wherever |
 //! | `batch` | calls that are made at the same time, sent together |
+//! | `tell` | what the daemon is told after a call |
 //! | `pool` | the connections |
 //! | `breaker` | whether the daemon is worth asking |
 //! | `backoff`, `budget` | how long before a retry, and how many there may be |
@@ -41,6 +42,7 @@ mod config;
 mod decide;
 mod error;
 mod pool;
+mod tell;
 pub mod throttled;
 mod wire;
 
