@@ -5,6 +5,7 @@
 //! next one gathers.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use prost::Message as _;
 use tidegate_proto::tidegate::v1::limiter_client::LimiterClient;
 use tidegate_proto::tidegate::v1::{CheckRequest, CheckResponse, CheckResult, check_result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tonic::client::Grpc;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
@@ -30,7 +31,7 @@ const CALLS_MAX: usize = 1_000;
 /// The most bytes of one message. The daemon takes 64 KiB; each call has a few bytes around it.
 const BYTES_MAX: usize = 60 << 10;
 const BYTES_PER_CALL: usize = 8;
-/// The most calls that wait to be sent.
+/// The most calls that wait to be sent; others wait until there is room.
 const QUEUE_MAX: usize = 65_536;
 /// How many batches may be under way on one connection.
 const UNDER_WAY_PER_CONNECTION: usize = 2;
@@ -44,12 +45,20 @@ pub(crate) struct Batches {
     window: Duration,
     deadline: Duration,
     queue: Mutex<Queue>,
+    /// For calls that wait to be sent, and for those that are sent alone until they are answered.
+    room: Arc<Semaphore>,
+    /// How many messages were answered so far.
+    answered: AtomicU64,
     under_way: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     calls: VecDeque<Waiting>,
+    /// How many calls have come here so far, and how many have left again. They leave in their order, so a call
+    /// has left once as many have as had come before it, and one more.
+    came: u64,
+    left: u64,
     /// Whether somebody is gathering.
     is_attended: bool,
 }
@@ -95,32 +104,66 @@ impl Batches {
     pub(crate) fn new(pool: Arc<Pool>, teller: Arc<Teller>, settings: &ClientBuilder) -> Arc<Self> {
         let ClientBuilder { window, deadline, .. } = *settings;
         let under_way = Arc::new(Semaphore::new(pool.len() * UNDER_WAY_PER_CONNECTION));
-        Arc::new(Self { pool, teller, window, deadline, queue: Mutex::default(), under_way })
+        let room = Arc::new(Semaphore::new(QUEUE_MAX));
+        let (queue, answered) = (Mutex::default(), AtomicU64::new(0));
+        Arc::new(Self { pool, teller, window, deadline, queue, room, answered, under_way })
     }
 
-    /// Sends a call, an encoded `CheckRequest`, with others if that is wanted, and waits for its answer. What was
-    /// taken for a caller that does not wait any more is given back.
-    pub(crate) async fn ask(self: &Arc<Self>, call: Bytes) -> Result<CheckResponse, ClientError> {
+    /// Sends a call, an encoded `CheckRequest`, with others if that is wanted, and waits for its answer until then.
+    /// What was taken for a caller that does not wait any more is given back.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        call: Bytes,
+        until: Instant,
+    ) -> Result<CheckResponse, ClientError> {
+        // ORDERING: the number guards nothing but itself.
+        let answered_before = self.answered.load(Ordering::Relaxed);
+        let room = timeout_at(until, Arc::clone(&self.room).acquire_owned()).await;
+        let Ok(Ok(room)) = room else { return Err(self.not_sent(answered_before)) };
         let (reply, answer) = oneshot::channel();
         let mut listening = Listening { teller: &self.teller, call: call.clone(), answer };
         let waiting = Waiting { call, reply };
-        if self.window.is_zero() {
-            tokio::spawn(Arc::clone(self).send_alone(waiting));
-        } else if !self.queue_up(waiting)? {
-            tokio::spawn(Arc::clone(self).gather());
+        let place = if self.window.is_zero() {
+            tokio::spawn(Arc::clone(self).send_alone(waiting, room));
+            None
+        } else {
+            Some(self.queue_up(waiting, room))
+        };
+        if let Ok(heard) = timeout_at(until, &mut listening.answer).await {
+            // Without an answer whoever had the call has come to an end.
+            return heard.unwrap_or(Err(ClientError::NoAnswer))?.read();
         }
-        // Without an answer whoever had the call has come to an end.
-        (&mut listening.answer).await.unwrap_or(Err(ClientError::NoAnswer))?.read()
+        let queue = self.queue();
+        if place.is_none_or(|place| queue.left > place) {
+            return Err(ClientError::NoAnswer);
+        }
+        // While nobody takes from the queue, so that it is not sent any more.
+        listening.answer.close();
+        Err(self.not_sent(answered_before))
     }
 
-    /// Says whether somebody gathers already.
-    fn queue_up(&self, waiting: Waiting) -> Result<bool, ClientError> {
-        let mut queue = self.queue();
-        if queue.calls.len() >= QUEUE_MAX {
-            return Err(ClientError::Busy);
+    /// Of a call whose time is over. Where somebody else was answered meanwhile the daemon is not away: there are
+    /// too many calls.
+    fn not_sent(&self, answered_before: u64) -> ClientError {
+        // ORDERING: the number guards nothing but itself.
+        if self.answered.load(Ordering::Relaxed) == answered_before {
+            ClientError::Unavailable
+        } else {
+            ClientError::Busy
         }
+    }
+
+    /// Has the call sent with others. Says how many came before it.
+    fn queue_up(self: &Arc<Self>, waiting: Waiting, room: OwnedSemaphorePermit) -> u64 {
+        // Whoever takes it from the queue makes room again.
+        room.forget();
+        let mut queue = self.queue();
         queue.calls.push_back(waiting);
-        Ok(std::mem::replace(&mut queue.is_attended, true))
+        queue.came += 1;
+        if !std::mem::replace(&mut queue.is_attended, true) {
+            tokio::spawn(Arc::clone(self).gather());
+        }
+        queue.came - 1
     }
 
     /// Sends until nothing is left to send.
@@ -156,8 +199,10 @@ impl Batches {
             if batch.len() == CALLS_MAX || (bytes > BYTES_MAX && !batch.is_empty()) {
                 break;
             }
-            // Nobody takes from a limit for a caller that has given up.
             let Some(next) = queue.calls.pop_front() else { break };
+            queue.left += 1;
+            self.room.add_permits(1);
+            // Nobody takes from a limit for a caller that has given up.
             if !next.reply.is_closed() {
                 batch.push(next);
             }
@@ -177,6 +222,7 @@ impl Batches {
         };
         match results {
             Ok(results) => {
+                self.note_answer();
                 // Where there are fewer answers than calls, those without one find out by themselves.
                 for (waiting, result) in batch.into_iter().zip(results) {
                     waiting.answer(Ok(Heard::Together(result)), &self.teller);
@@ -191,13 +237,16 @@ impl Batches {
     }
 
     /// It is a task of its own so that the answer is heard even where the caller does not wait for it.
-    async fn send_alone(self: Arc<Self>, waiting: Waiting) {
+    async fn send_alone(self: Arc<Self>, waiting: Waiting, _room: OwnedSemaphorePermit) {
         // It was encoded here.
         let Ok(request) = CheckRequest::decode(waiting.call.clone()) else { return };
         let mut to = LimiterClient::new(self.pool.channel());
         let checking = to.check(within(request, self.deadline));
         let heard = match timeout(self.deadline, checking).await {
-            Ok(Ok(response)) => Ok(Heard::Alone(Box::new(response.into_inner()))),
+            Ok(Ok(response)) => {
+                self.note_answer();
+                Ok(Heard::Alone(Box::new(response.into_inner())))
+            }
             Ok(Err(status)) => Err(of_check(&status)),
             Err(_) => Err(ClientError::NoAnswer),
         };
@@ -213,6 +262,11 @@ impl Batches {
         let codec = ProstCodec::<Calls, Results>::default();
         let response = to.unary(request, PathAndQuery::from_static(PATH), codec).await?;
         Ok(response.into_inner().results)
+    }
+
+    fn note_answer(&self) {
+        // ORDERING: the number guards nothing but itself.
+        self.answered.fetch_add(1, Ordering::Relaxed);
     }
 
     fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {

@@ -8,7 +8,7 @@ use prost::Message as _;
 use tidegate::{Call, RuleDecision, RuleLimiter};
 use tidegate_proto::tidegate::v1::{CheckRequest, CheckResponse, CountResponseRequest};
 use tidegate_tower::decide::Asked;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep};
 use tonic::transport::Endpoint;
 use tonic::{Code, Request, Status};
 
@@ -193,11 +193,10 @@ impl Client {
             Err(error) => error,
         };
         match error {
-            // The daemon has been heard, and its rules say so.
-            ClientError::Call | ClientError::Undecided => Err(error),
-            ClientError::Unavailable | ClientError::NoAnswer | ClientError::Busy => {
-                self.stand_in(&request, error)
-            }
+            // The daemon has been heard, and its rules say so. Or others have heard it: were a call decided here
+            // because there are too many, a flood would be a way around the limit.
+            ClientError::Call | ClientError::Undecided | ClientError::Busy => Err(error),
+            ClientError::Unavailable | ClientError::NoAnswer => self.stand_in(&request, error),
         }
     }
 
@@ -233,8 +232,7 @@ impl Client {
             if !breaker.may_ask(Instant::now()) {
                 return Err(ClientError::Unavailable);
             }
-            let asked = timeout_at(until, batches.ask(call.clone())).await;
-            let error = match asked.unwrap_or(Err(ClientError::NoAnswer)) {
+            let error = match batches.ask(call.clone(), until).await {
                 Err(
                     error @ (ClientError::Unavailable | ClientError::NoAnswer | ClientError::Busy),
                 ) => error,
@@ -246,7 +244,8 @@ impl Client {
                 }
             };
             let now = Instant::now();
-            if breaker.failed(now) {
+            // Too many calls say nothing about the daemon.
+            if error != ClientError::Busy && breaker.failed(now) {
                 tracing::warn!(%error, "the daemon counts as away");
             }
             failures += 1;

@@ -23,7 +23,8 @@ pub struct ClientBuilder {
     pub(crate) while_away: WhileAway,
 }
 
-/// What happens to calls while the daemon does not answer.
+/// What happens to calls while the daemon does not answer. Where it answers others and there are too many calls, they are
+/// [`Busy`](crate::ClientError::Busy), whatever is said here.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum WhileAway {

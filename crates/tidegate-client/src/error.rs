@@ -17,7 +17,8 @@ pub enum ClientError {
     Undecided,
     /// No answer came in time, or the connection broke. Something may have been taken.
     NoAnswer,
-    /// So many calls wait already that this one was not sent. Nothing was taken.
+    /// There are more calls than the daemon answers in time, and this one was not sent before its deadline. Nothing
+    /// was taken. The daemon is there, so [`WhileAway`](crate::WhileAway) does not decide in its place.
     Busy,
 }
 
