@@ -216,6 +216,8 @@ impl Batches {
         let request = within(Calls { checks }, self.deadline);
         let asking = timeout(self.deadline, self.check_many(request));
         let results = match asking.await {
+            // Which answer is whose is known by their order alone.
+            Ok(Ok(results)) if results.len() != batch.len() => Err(ClientError::NoAnswer),
             Ok(Ok(results)) => Ok(results),
             Ok(Err(status)) => Err(ClientError::of(&status)),
             Err(_) => Err(ClientError::NoAnswer),
@@ -223,7 +225,6 @@ impl Batches {
         match results {
             Ok(results) => {
                 self.note_answer();
-                // Where there are fewer answers than calls, those without one find out by themselves.
                 for (waiting, result) in batch.into_iter().zip(results) {
                     waiting.answer(Ok(Heard::Together(result)), &self.teller);
                 }

@@ -191,6 +191,23 @@ async fn what_was_taken_is_given_back_by_its_own_name() {
     assert_eq!((refund.taken_at_us, refund.attributes[0].value.as_str()), (Some(17), "b"));
 }
 
+#[tokio::test]
+async fn nobody_gets_the_answer_of_somebody_else() {
+    for answers in [0, 9, 11, 20] {
+        let fake = Fake::new(move |_| Act::Answers(answers));
+        let client = fake.client().await.build().unwrap();
+        let mut checking = JoinSet::new();
+        for number in 0..10 {
+            let client = client.clone();
+            checking.spawn(async move { check(&client, &number.to_string()).await });
+        }
+        for answer in checking.join_all().await {
+            assert_eq!(answer.unwrap_err(), ClientError::NoAnswer);
+        }
+        assert_eq!(fake.heard().messages, [10]);
+    }
+}
+
 /// Hands connections on to `to`, and counts them; all of them break when the handle is told to.
 async fn breakable(to: std::net::SocketAddr) -> (std::net::SocketAddr, Arc<tokio::sync::Notify>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -58,6 +58,8 @@ pub(crate) enum Act {
     Fail(Code),
     /// Never answers.
     Hang,
+    /// Allows each call, and gives so many answers, the last ones, whatever the number of calls.
+    Answers(usize),
     /// Does the other once the test says so.
     After(Arc<Semaphore>, Box<Act>),
 }
@@ -138,7 +140,7 @@ async fn done(mut act: Act) -> Result<Act, Status> {
                 said.acquire().await.unwrap().forget();
                 act = *then;
             }
-            Act::Allow | Act::Say(_) | Act::Undecided => return Ok(act),
+            Act::Allow | Act::Say(_) | Act::Undecided | Act::Answers(_) => return Ok(act),
         }
     }
 }
@@ -150,7 +152,7 @@ fn answer(act: &Act, check: &CheckRequest) -> CheckResult {
             let (code, message) = (Code::Unavailable.into(), "the store is away".to_owned());
             check_result::Of::Failure(Failure { code, message })
         }
-        Act::Allow | Act::Fail(_) | Act::Hang | Act::After(..) => {
+        Act::Allow | Act::Answers(_) | Act::Fail(_) | Act::Hang | Act::After(..) => {
             let rule = check.attributes.first().map(|attribute| attribute.value.clone());
             check_result::Of::Response(CheckResponse {
                 allowed: true,
@@ -186,7 +188,11 @@ impl Limiter for Fake {
             heard.messages.len() - 1
         };
         let act = self.act(number).await?;
-        let results = checks.iter().map(|check| answer(&act, check)).collect();
+        let results = checks.iter().map(|check| answer(&act, check));
+        let results = match act {
+            Act::Answers(count) => results.rev().cycle().take(count).collect(),
+            _ => results.collect(),
+        };
         Ok(Response::new(CheckManyResponse { results }))
     }
 
