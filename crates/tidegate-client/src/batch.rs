@@ -31,6 +31,9 @@ const CALLS_MAX: usize = 1_000;
 /// The most bytes of one message. The daemon takes 64 KiB; each call has a few bytes around it.
 const BYTES_MAX: usize = 60 << 10;
 const BYTES_PER_CALL: usize = 8;
+/// The most bytes that the answer to one call may have. It names the limits that the call met, mostly 16 at the most,
+/// with a few hundred bytes each.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// The most calls that wait to be sent; others wait until there is room.
 const QUEUE_MAX: usize = 65_536;
 /// How many batches may be under way on one connection.
@@ -116,6 +119,10 @@ impl Batches {
         call: Bytes,
         until: Instant,
     ) -> Result<CheckResponse, ClientError> {
+        // The daemon would not read it, nor anything that is in the same message.
+        if call.len() + BYTES_PER_CALL > BYTES_MAX {
+            return Err(ClientError::Call);
+        }
         // ORDERING: the number guards nothing but itself.
         let answered_before = self.answered.load(Ordering::Relaxed);
         let room = timeout_at(until, Arc::clone(&self.room).acquire_owned()).await;
@@ -257,7 +264,9 @@ impl Batches {
     /// `Limiter.CheckMany`, as the generated client would call it.
     async fn check_many(&self, request: Request<Calls>) -> Result<Vec<Bytes>, Status> {
         const PATH: &str = "/tidegate.v1.Limiter/CheckMany";
-        let mut to = Grpc::new(self.pool.channel());
+        let answers_bytes_max = request.get_ref().checks.len() * ANSWER_BYTES_MAX;
+        let to = Grpc::new(self.pool.channel());
+        let mut to = to.max_decoding_message_size(answers_bytes_max);
         let ready = to.ready().await;
         ready.map_err(|error| Status::unavailable(error.to_string()))?;
         let codec = ProstCodec::<Calls, Results>::default();

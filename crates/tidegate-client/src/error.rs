@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The daemon says that the call itself is wrong. Nothing was taken.
+    /// The call itself is wrong: the daemon says so, or it is larger than a message may be. Nothing was taken.
     Call,
     /// The daemon cannot be reached. Nothing was taken.
     Unavailable,
@@ -37,9 +37,10 @@ impl ClientError {
 
     pub(crate) const fn of_code(code: Code) -> Self {
         match code {
-            Code::InvalidArgument | Code::OutOfRange | Code::Unimplemented => Self::Call,
+            Code::InvalidArgument | Code::Unimplemented => Self::Call,
             Code::Unavailable => Self::Unavailable,
             Code::ResourceExhausted => Self::Busy,
+            // Among them what this side says of an answer that it cannot read: the call was decided.
             _ => Self::NoAnswer,
         }
     }
@@ -48,7 +49,7 @@ impl ClientError {
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Call => "the daemon does not understand the call",
+            Self::Call => "the call is none that the daemon understands",
             Self::Unavailable => "the daemon cannot be reached",
             Self::Undecided => "the daemon cannot decide",
             Self::NoAnswer => "no answer came in time",

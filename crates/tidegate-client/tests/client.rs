@@ -9,7 +9,7 @@ use std::time::Duration;
 use fake::{Act, Fake, PATIENCE};
 use tidegate::{Call, RuleLimiter};
 use tidegate_client::{Client, ClientError, ConfigError, RetryBudget, WhileAway};
-use tidegate_proto::tidegate::v1::CheckResponse;
+use tidegate_proto::tidegate::v1::{CheckResponse, LimitStatus};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::Code;
@@ -206,6 +206,49 @@ async fn nobody_gets_the_answer_of_somebody_else() {
         }
         assert_eq!(fake.heard().messages, [10]);
     }
+}
+
+#[tokio::test]
+async fn answers_may_be_as_large_as_rules_make_them() {
+    let limit =
+        LimitStatus { rule: "n".repeat(128), name: "n".repeat(128), ..LimitStatus::default() };
+    let allowed =
+        CheckResponse { allowed: true, limits: vec![limit; 32], ..CheckResponse::default() };
+    let fake = Fake::new(move |_| Act::Say(Box::new(allowed.clone())));
+    let client = fake.client().await.build().unwrap();
+    let mut checking = JoinSet::new();
+    for _ in 0..1_000 {
+        let client = client.clone();
+        checking.spawn(async move { check(&client, "a").await.unwrap() });
+    }
+    assert!(checking.join_all().await.iter().all(tidegate_client::Answer::is_allowed));
+    // Together they are more than 4 MiB.
+    assert_eq!(fake.heard().messages, [1_000]);
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_read_may_have_taken_something() {
+    let limit = LimitStatus { text: "x".repeat(70_000), ..LimitStatus::default() };
+    let allowed = CheckResponse { allowed: true, limits: vec![limit], ..CheckResponse::default() };
+    let fake = Fake::new(move |_| Act::Say(Box::new(allowed.clone())));
+    let client = fake.client().await.build().unwrap();
+    assert_eq!(check(&client, "a").await.unwrap_err(), ClientError::NoAnswer);
+    assert_eq!(fake.heard().messages, [1]);
+}
+
+#[tokio::test]
+async fn a_call_that_is_too_large_is_refused_here() {
+    let fake = Fake::new(|_| Act::Allow);
+    for window in [Duration::ZERO, Duration::from_micros(200)] {
+        let builder = fake.client().await.while_away(WhileAway::Allow);
+        let client = builder.window(window).build().unwrap();
+        for _ in 0..10 {
+            let error = check(&client, &"x".repeat(61 << 10)).await.unwrap_err();
+            assert_eq!(error, ClientError::Call);
+        }
+        assert!(!check(&client, "a").await.unwrap().is_fallback());
+    }
+    assert_eq!((fake.heard().messages.len(), fake.heard().single), (1, 1));
 }
 
 /// Hands connections on to `to`, and counts them; all of them break when the handle is told to.
