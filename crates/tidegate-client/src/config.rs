@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Uri;
+use http::uri::Scheme;
 use tidegate::RuleLimiter;
 use tonic::transport::Endpoint;
 
@@ -111,10 +113,21 @@ impl ClientBuilder {
         if self.deadline.is_zero() {
             return Err(ConfigError::Zero("deadline"));
         }
-        let endpoint =
-            Endpoint::from_shared(self.address.clone()).map_err(|_| ConfigError::Address)?;
+        let endpoint = Endpoint::from(address(&self.address)?);
         // Whoever waits for a connection waits no longer than for an answer.
         let endpoint = endpoint.connect_timeout(self.deadline).tcp_nodelay(true);
         Ok(Client::of(&endpoint, self))
     }
+}
+
+/// What a connection can be made to. Whatever else can be written as an address would be found out at the first call.
+fn address(text: &str) -> Result<Uri, ConfigError> {
+    let uri: Uri = text.parse().map_err(|_| ConfigError::Address)?;
+    let (Some(scheme), Some(host)) = (uri.scheme(), uri.host()) else {
+        return Err(ConfigError::Address);
+    };
+    if *scheme != Scheme::HTTP {
+        return Err(ConfigError::Scheme);
+    }
+    if host.is_empty() { Err(ConfigError::Address) } else { Ok(uri) }
 }

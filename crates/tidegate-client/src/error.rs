@@ -66,6 +66,8 @@ impl std::error::Error for ClientError {}
 pub enum ConfigError {
     /// The address is none: it has to be like `http://127.0.0.1:8081`.
     Address,
+    /// The address is of another kind: the daemon serves gRPC over HTTP/2 without TLS, and the client has none.
+    Scheme,
     /// A number is 0 that has to be more.
     Zero(&'static str),
 }
@@ -74,6 +76,10 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address => f.write_str("the address has to be like http://127.0.0.1:8081"),
+            Self::Scheme => f.write_str(
+                "the address has to begin with http://, since the daemon serves no TLS; where TLS is needed, \
+                 give the address of a proxy that adds it, like http://127.0.0.1:8081",
+            ),
             Self::Zero(what) => write!(f, "`{what}` has to be more than 0"),
         }
     }

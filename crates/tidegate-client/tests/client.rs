@@ -306,8 +306,24 @@ async fn for_ever_is_a_deadline_and_a_time_to_wait() {
 #[tokio::test]
 async fn settings_that_cannot_work_are_refused() {
     let error = |builder: tidegate_client::ClientBuilder| builder.build().unwrap_err();
-    assert_eq!(error(Client::builder("not an address")), ConfigError::Address);
     let builder = Client::builder("http://127.0.0.1:1");
     assert_eq!(error(builder.clone().connections(0)), ConfigError::Zero("connections"));
     assert_eq!(error(builder.deadline(Duration::ZERO)), ConfigError::Zero("deadline"));
+}
+
+#[tokio::test]
+async fn addresses_that_cannot_work_are_refused() {
+    let error = |address: &str| Client::connect(address).unwrap_err();
+    let none =
+        ["not an address", "", "/", "localhost", "127.0.0.1:8081", "unix:/a.sock", "http://:8081"];
+    for address in none {
+        assert_eq!(error(address), ConfigError::Address, "{address}");
+    }
+    for address in ["https://127.0.0.1:8081", "ftp://127.0.0.1:8081"] {
+        assert_eq!(error(address), ConfigError::Scheme, "{address}");
+        assert!(error(address).to_string().contains("http://"));
+    }
+    for address in ["http://127.0.0.1:8081", "HTTP://tidegate:8081/", "http://[::1]:8081"] {
+        assert!(Client::connect(address).is_ok(), "{address}");
+    }
 }
