@@ -15,9 +15,10 @@ use prost::Message as _;
 use tidegate_proto::tidegate::v1::limiter_client::LimiterClient;
 use tidegate_proto::tidegate::v1::{CheckRequest, CheckResponse, CheckResult, check_result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tonic::client::Grpc;
-use tonic::{Code, Request, Status};
+use tonic::transport::Channel;
+use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
 
 use crate::client::{of_check, within};
@@ -221,13 +222,11 @@ impl Batches {
     async fn send(self: Arc<Self>, batch: Vec<Waiting>, _permit: OwnedSemaphorePermit) {
         let checks = batch.iter().map(|waiting| waiting.call.clone()).collect();
         let request = within(Calls { checks }, self.deadline);
-        let asking = timeout(self.deadline, self.check_many(request));
-        let results = match asking.await {
-            // Which answer is whose is known by their order alone.
-            Ok(Ok(results)) if results.len() != batch.len() => Err(ClientError::NoAnswer),
-            Ok(Ok(results)) => Ok(results),
-            Ok(Err(status)) => Err(ClientError::of(&status)),
-            Err(_) => Err(ClientError::NoAnswer),
+        let asked = self.pool.send(self.deadline, |channel| check_many(channel, request)).await;
+        // Which answer is whose is known by their order alone.
+        let results = match asked {
+            Ok(results) if results.len() != batch.len() => Err(ClientError::NoAnswer),
+            asked => asked,
         };
         match results {
             Ok(results) => {
@@ -248,30 +247,17 @@ impl Batches {
     async fn send_alone(self: Arc<Self>, waiting: Waiting, _room: OwnedSemaphorePermit) {
         // It was encoded here.
         let Ok(request) = CheckRequest::decode(waiting.call.clone()) else { return };
-        let mut to = LimiterClient::new(self.pool.channel());
-        let checking = to.check(within(request, self.deadline));
-        let heard = match timeout(self.deadline, checking).await {
-            Ok(Ok(response)) => {
-                self.note_answer();
-                Ok(Heard::Alone(Box::new(response.into_inner())))
-            }
-            Ok(Err(status)) => Err(of_check(&status)),
-            Err(_) => Err(ClientError::NoAnswer),
+        let deadline = self.deadline;
+        let checking = async |channel| {
+            let checked = LimiterClient::new(channel).check(within(request, deadline)).await;
+            checked.map_err(|status| of_check(&status))
         };
+        let checked = self.pool.send(deadline, checking).await;
+        if checked.is_ok() {
+            self.note_answer();
+        }
+        let heard = checked.map(|response| Heard::Alone(Box::new(response.into_inner())));
         waiting.answer(heard, &self.teller);
-    }
-
-    /// `Limiter.CheckMany`, as the generated client would call it.
-    async fn check_many(&self, request: Request<Calls>) -> Result<Vec<Bytes>, Status> {
-        const PATH: &str = "/tidegate.v1.Limiter/CheckMany";
-        let answers_bytes_max = request.get_ref().checks.len() * ANSWER_BYTES_MAX;
-        let to = Grpc::new(self.pool.channel());
-        let mut to = to.max_decoding_message_size(answers_bytes_max);
-        let ready = to.ready().await;
-        ready.map_err(|error| Status::unavailable(error.to_string()))?;
-        let codec = ProstCodec::<Calls, Results>::default();
-        let response = to.unary(request, PathAndQuery::from_static(PATH), codec).await?;
-        Ok(response.into_inner().results)
     }
 
     fn note_answer(&self) {
@@ -282,6 +268,18 @@ impl Batches {
     fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// `Limiter.CheckMany`, as the generated client would call it.
+async fn check_many(channel: Channel, request: Request<Calls>) -> Result<Vec<Bytes>, ClientError> {
+    const PATH: &str = "/tidegate.v1.Limiter/CheckMany";
+    let answers_bytes_max = request.get_ref().checks.len() * ANSWER_BYTES_MAX;
+    let mut to = Grpc::new(channel).max_decoding_message_size(answers_bytes_max);
+    to.ready().await.map_err(|_| ClientError::Unavailable)?;
+    let codec = ProstCodec::<Calls, Results>::default();
+    let answered = to.unary(request, PathAndQuery::from_static(PATH), codec).await;
+    let results = answered.map(|response| response.into_inner().results);
+    results.map_err(|status| ClientError::of_code(status.code()))
 }
 
 impl Waiting {

@@ -36,6 +36,9 @@ struct Inner {
     settings: ClientBuilder,
 }
 
+/// After so many failures in a row the daemon counts as away.
+const FAILURES_MAX: u32 = 5;
+
 /// What a denied call waits longer than it is told to, as a part of that, so that callers who were
 /// denied together do not come back together.
 const SPREAD_PART: u32 = 10;
@@ -52,11 +55,11 @@ impl Client {
         ClientBuilder::new(address.into())
     }
 
-    pub(crate) fn of(endpoint: &Endpoint, settings: ClientBuilder) -> Self {
+    pub(crate) fn of(endpoint: Endpoint, settings: ClientBuilder) -> Self {
         let pool = Arc::new(Pool::new(endpoint, settings.connections));
         let teller = Teller::new(Arc::clone(&pool), &settings);
         let batches = Batches::new(pool, Arc::clone(&teller), &settings);
-        let breaker = Breaker::new(Instant::now());
+        let breaker = Breaker::new(Instant::now(), FAILURES_MAX);
         Self { inner: Arc::new(Inner { batches, teller, breaker, settings }) }
     }
 

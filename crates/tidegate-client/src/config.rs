@@ -19,6 +19,7 @@ pub struct ClientBuilder {
     pub(crate) address: String,
     pub(crate) connections: usize,
     pub(crate) deadline: Duration,
+    pub(crate) keep_alive: Duration,
     pub(crate) window: Duration,
     pub(crate) retries_max: u32,
     pub(crate) budget: Arc<RetryBudget>,
@@ -47,6 +48,9 @@ impl ClientBuilder {
     pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(250);
     /// The longest that a call may take, whatever is said.
     pub const DEADLINE_MAX: Duration = Duration::from_hours(1);
+    /// How long a connection may be silent, unless said: a few pings a minute cost nothing, and whoever calls after a
+    /// pause mostly finds a connection that works.
+    pub const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(5);
     /// How long the first call of a batch waits for others at most, unless said.
     pub const WINDOW_DEFAULT: Duration = Duration::from_micros(200);
     /// How often a call is made again, unless said.
@@ -57,6 +61,7 @@ impl ClientBuilder {
             address,
             connections: Self::CONNECTIONS_DEFAULT,
             deadline: Self::DEADLINE_DEFAULT,
+            keep_alive: Self::KEEP_ALIVE_DEFAULT,
             window: Self::WINDOW_DEFAULT,
             retries_max: Self::RETRIES_MAX_DEFAULT,
             budget: Arc::default(),
@@ -73,6 +78,13 @@ impl ClientBuilder {
     /// How long a call may take, with all its retries; at most [`DEADLINE_MAX`](Self::DEADLINE_MAX).
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline.min(Self::DEADLINE_MAX);
+        self
+    }
+
+    /// How long a connection may be silent, in use or not, before it is asked whether the other end is still there. Where
+    /// nothing is heard for as long again, it is given up and made anew.
+    pub fn keep_alive(mut self, keep_alive: Duration) -> Self {
+        self.keep_alive = keep_alive.min(Self::DEADLINE_MAX);
         self
     }
 
@@ -113,10 +125,15 @@ impl ClientBuilder {
         if self.deadline.is_zero() {
             return Err(ConfigError::Zero("deadline"));
         }
+        if self.keep_alive.is_zero() {
+            return Err(ConfigError::Zero("keep_alive"));
+        }
         let endpoint = Endpoint::from(address(&self.address)?);
         // Whoever waits for a connection waits no longer than for an answer.
         let endpoint = endpoint.connect_timeout(self.deadline).tcp_nodelay(true);
-        Ok(Client::of(&endpoint, self))
+        let endpoint = endpoint.http2_keep_alive_interval(self.keep_alive);
+        let endpoint = endpoint.keep_alive_timeout(self.keep_alive).keep_alive_while_idle(true);
+        Ok(Client::of(endpoint, self))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tonic::{Code, Status};
+use tonic::Code;
 
 /// Why a call has no answer. That is no denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +29,6 @@ impl ClientError {
             Self::NoAnswer | Self::Undecided => true,
             Self::Call | Self::Unavailable | Self::Busy => false,
         }
-    }
-
-    pub(crate) fn of(status: &Status) -> Self {
-        Self::of_code(status.code())
     }
 
     pub(crate) const fn of_code(code: Code) -> Self {

@@ -1,29 +1,110 @@
-//! The connections to the daemon.
+//! The connections to the daemon that messages take turns on, and which of them are worth it.
+//!
+//! The other end of a connection can go without a word: a machine that lost its power, a firewall that forgot.
+//! Whatever is sent there is lost, while all is well on the next one. So failures are counted for each of them.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tokio::time::{Instant, timeout};
 use tonic::transport::{Channel, Endpoint};
 
-/// Connections that calls take turns on.
+use crate::breaker::Breaker;
+use crate::error::ClientError;
+
+/// After so many failures in a row a line is left out while there are others. One alone may be chance.
+const LINE_FAILURES_MAX: u32 = 2;
+
 #[derive(Debug)]
 pub(crate) struct Pool {
-    channels: Vec<Channel>,
+    endpoint: Endpoint,
+    lines: Vec<Line>,
     next: AtomicUsize,
 }
 
+/// A connection, and the one that takes its place.
+#[derive(Debug)]
+struct Line {
+    connection: Mutex<Connection>,
+    breaker: Breaker,
+}
+
+/// It is made when it is used first, and again where it was closed.
+#[derive(Clone, Debug)]
+struct Connection {
+    channel: Channel,
+    /// How many there were before on the same line.
+    number: u64,
+}
+
 impl Pool {
-    pub(crate) fn new(endpoint: &Endpoint, connections: usize) -> Self {
-        let channels = (0..connections).map(|_| endpoint.connect_lazy()).collect();
-        Self { channels, next: AtomicUsize::new(0) }
+    pub(crate) fn new(endpoint: Endpoint, connections: usize) -> Self {
+        let now = Instant::now();
+        let line = |_| {
+            let connection = Connection { channel: endpoint.connect_lazy(), number: 0 };
+            let breaker = Breaker::new(now, LINE_FAILURES_MAX);
+            Line { connection: Mutex::new(connection), breaker }
+        };
+        let lines = (0..connections).map(line).collect();
+        Self { endpoint, lines, next: AtomicUsize::new(0) }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.channels.len()
+        self.lines.len()
     }
 
-    pub(crate) fn channel(&self) -> Channel {
+    /// Sends one message, whose answer has to come within the deadline.
+    pub(crate) async fn send<T, F: Future<Output = Result<T, ClientError>>>(
+        &self,
+        deadline: Duration,
+        sending: impl FnOnce(Channel) -> F,
+    ) -> Result<T, ClientError> {
+        let line = self.line();
+        let Connection { channel, number } = line.connection().clone();
+        let sent = timeout(deadline, sending(channel)).await;
+        let sent = sent.unwrap_or(Err(ClientError::NoAnswer));
+        match &sent {
+            Err(error @ (ClientError::Unavailable | ClientError::NoAnswer)) => {
+                line.failed(number, *error, &self.endpoint);
+            }
+            _ => line.answered(number),
+        }
+        sent
+    }
+
+    /// The next one that is worth asking, or else the next one.
+    fn line(&self) -> &Line {
         // ORDERING: it does not matter who gets which.
         let next = self.next.fetch_add(1, Ordering::Relaxed);
-        self.channels[next % self.channels.len()].clone()
+        let (now, count) = (Instant::now(), self.lines.len());
+        let mut in_turn = (0..count).map(|after| &self.lines[next.wrapping_add(after) % count]);
+        in_turn.find(|line| line.breaker.may_ask(now)).unwrap_or(&self.lines[next % count])
+    }
+}
+
+impl Line {
+    fn answered(&self, number: u64) {
+        // What is heard of the one before says nothing about this one.
+        if self.connection().number == number {
+            self.breaker.answered();
+        }
+    }
+
+    fn failed(&self, number: u64, error: ClientError, endpoint: &Endpoint) {
+        let mut connection = self.connection();
+        if connection.number != number {
+            return;
+        }
+        self.breaker.failed(Instant::now());
+        // One that cannot be made is made again by itself. One that is silent would be so for the next try too.
+        if error == ClientError::NoAnswer && self.breaker.is_away() {
+            *connection = Connection { channel: endpoint.connect_lazy(), number: number + 1 };
+        }
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

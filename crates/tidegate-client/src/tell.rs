@@ -132,22 +132,19 @@ impl Teller {
         let Ok(Ok(_under_way)) = timeout(self.deadline, self.under_way.acquire()).await else {
             return Err(ClientError::Busy);
         };
-        let mut to = LimiterClient::new(self.pool.channel());
-        let telling = async {
-            match message {
-                Told::Release(message) => {
-                    to.release(within(message, self.deadline)).await.map(drop)
-                }
-                Told::Refund(message) => to.refund(within(message, self.deadline)).await.map(drop),
+        let deadline = self.deadline;
+        let telling = async |channel| {
+            let mut to = LimiterClient::new(channel);
+            let told = match message {
+                Told::Release(message) => to.release(within(message, deadline)).await.map(drop),
+                Told::Refund(message) => to.refund(within(message, deadline)).await.map(drop),
                 Told::Response(message) => {
-                    to.count_response(within(message, self.deadline)).await.map(drop)
+                    to.count_response(within(message, deadline)).await.map(drop)
                 }
-            }
+            };
+            told.map_err(|status| of_check(&status))
         };
-        match timeout(self.deadline, telling).await {
-            Ok(told) => told.map_err(|status| of_check(&status)),
-            Err(_) => Err(ClientError::NoAnswer),
-        }
+        self.pool.send(deadline, telling).await
     }
 }
 

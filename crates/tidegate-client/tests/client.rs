@@ -308,7 +308,9 @@ async fn settings_that_cannot_work_are_refused() {
     let error = |builder: tidegate_client::ClientBuilder| builder.build().unwrap_err();
     let builder = Client::builder("http://127.0.0.1:1");
     assert_eq!(error(builder.clone().connections(0)), ConfigError::Zero("connections"));
-    assert_eq!(error(builder.deadline(Duration::ZERO)), ConfigError::Zero("deadline"));
+    let zero = Duration::ZERO;
+    assert_eq!(error(builder.clone().deadline(zero)), ConfigError::Zero("deadline"));
+    assert_eq!(error(builder.keep_alive(zero)), ConfigError::Zero("keep_alive"));
 }
 
 #[tokio::test]
