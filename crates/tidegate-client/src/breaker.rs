@@ -68,8 +68,7 @@ impl Breaker {
         if before + 1 < self.failures_max {
             return false;
         }
-        // Calls of one batch fail together, so their number says little about how long it will take.
-        let tries = (before + 1) / self.failures_max;
+        let tries = before + 2 - self.failures_max;
         let wait = BETWEEN_TRIES.wait(tries.min(TRIES_MAX));
         // ORDERING: as in `is_away`.
         self.next_try_us.store(self.micros(now + wait), Ordering::Relaxed);

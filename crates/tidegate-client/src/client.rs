@@ -15,7 +15,6 @@ use tonic::{Code, Request, Status};
 use crate::answer::{Answer, By, Said};
 use crate::backoff::{RETRY, moment_after, random_up_to};
 use crate::batch::Batches;
-use crate::breaker::Breaker;
 use crate::config::{ClientBuilder, WhileAway};
 use crate::error::{ClientError, ConfigError};
 use crate::pool::Pool;
@@ -32,12 +31,9 @@ pub struct Client {
 struct Inner {
     batches: Arc<Batches>,
     teller: Arc<Teller>,
-    breaker: Breaker,
+    pool: Arc<Pool>,
     settings: ClientBuilder,
 }
-
-/// After so many failures in a row the daemon counts as away.
-const FAILURES_MAX: u32 = 5;
 
 /// What a denied call waits longer than it is told to, as a part of that, so that callers who were
 /// denied together do not come back together.
@@ -58,9 +54,8 @@ impl Client {
     pub(crate) fn of(endpoint: Endpoint, settings: ClientBuilder) -> Self {
         let pool = Arc::new(Pool::new(endpoint, settings.connections));
         let teller = Teller::new(Arc::clone(&pool), &settings);
-        let batches = Batches::new(pool, Arc::clone(&teller), &settings);
-        let breaker = Breaker::new(Instant::now(), FAILURES_MAX);
-        Self { inner: Arc::new(Inner { batches, teller, breaker, settings }) }
+        let batches = Batches::new(Arc::clone(&pool), Arc::clone(&teller), &settings);
+        Self { inner: Arc::new(Inner { batches, teller, pool, settings }) }
     }
 
     /// Takes what the call costs, if it is there under every limit that applies.
@@ -225,36 +220,27 @@ impl Client {
 
     /// Asks the daemon, and again where that is safe, within the deadline and the budget.
     async fn ask(&self, request: &CheckRequest) -> Result<CheckResponse, ClientError> {
-        let Inner { breaker, settings, batches, .. } = &*self.inner;
+        let Inner { pool, settings, batches, .. } = &*self.inner;
         settings.budget.earn();
         // It is encoded once, however often it is sent.
         let call = Bytes::from(request.encode_to_vec());
         let until = moment_after(Instant::now(), settings.deadline);
         let mut failures = 0;
         loop {
-            if !breaker.may_ask(Instant::now()) {
+            if !pool.may_ask() {
                 return Err(ClientError::Unavailable);
             }
             let error = match batches.ask(call.clone(), until).await {
                 Err(
                     error @ (ClientError::Unavailable | ClientError::NoAnswer | ClientError::Busy),
                 ) => error,
-                heard => {
-                    if breaker.answered() {
-                        tracing::info!("the daemon answers again");
-                    }
-                    return heard;
-                }
+                heard => return heard,
             };
-            let now = Instant::now();
-            // Too many calls say nothing about the daemon.
-            if error != ClientError::Busy && breaker.failed(now) {
-                tracing::warn!(%error, "the daemon counts as away");
-            }
             failures += 1;
             let is_safe = request.peek || !error.may_have_changed_state();
             let wait = RETRY.wait(failures);
-            let is_worth_it = is_safe && failures <= settings.retries_max && now + wait < until;
+            let is_worth_it =
+                is_safe && failures <= settings.retries_max && Instant::now() + wait < until;
             if !is_worth_it || !settings.budget.take() {
                 return Err(error);
             }

@@ -1,7 +1,9 @@
 //! The connections to the daemon that messages take turns on, and which of them are worth it.
 //!
 //! The other end of a connection can go without a word: a machine that lost its power, a firewall that forgot.
-//! Whatever is sent there is lost, while all is well on the next one. So failures are counted for each of them.
+//! Whatever is sent there is lost, while all is well on the next one. So failures are counted for each of them, and
+//! for all together, which says whether the daemon is there. What is counted is messages, however many calls are in
+//! one: they fail together.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +16,9 @@ use tonic::transport::{Channel, Endpoint};
 use crate::breaker::Breaker;
 use crate::error::ClientError;
 
+/// After so many failures in a row the daemon counts as away.
+const FAILURES_MAX: u32 = 5;
+
 /// After so many failures in a row a line is left out while there are others. One alone may be chance.
 const LINE_FAILURES_MAX: u32 = 2;
 
@@ -22,6 +27,8 @@ pub(crate) struct Pool {
     endpoint: Endpoint,
     lines: Vec<Line>,
     next: AtomicUsize,
+    /// Over all lines.
+    breaker: Breaker,
 }
 
 /// A connection, and the one that takes its place.
@@ -48,11 +55,17 @@ impl Pool {
             Line { connection: Mutex::new(connection), breaker }
         };
         let lines = (0..connections).map(line).collect();
-        Self { endpoint, lines, next: AtomicUsize::new(0) }
+        let breaker = Breaker::new(now, FAILURES_MAX);
+        Self { endpoint, lines, next: AtomicUsize::new(0), breaker }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.lines.len()
+    }
+
+    /// Whether this call may ask, since the daemon is there or somebody has to try.
+    pub(crate) fn may_ask(&self) -> bool {
+        self.breaker.may_ask(Instant::now())
     }
 
     /// Sends one message, whose answer has to come within the deadline.
@@ -65,11 +78,16 @@ impl Pool {
         let Connection { channel, number } = line.connection().clone();
         let sent = timeout(deadline, sending(channel)).await;
         let sent = sent.unwrap_or(Err(ClientError::NoAnswer));
-        match &sent {
-            Err(error @ (ClientError::Unavailable | ClientError::NoAnswer)) => {
-                line.failed(number, *error, &self.endpoint);
+        if let Err(error @ (ClientError::Unavailable | ClientError::NoAnswer)) = &sent {
+            line.failed(number, *error, &self.endpoint);
+            if self.breaker.failed(Instant::now()) {
+                tracing::warn!(%error, "the daemon counts as away");
             }
-            _ => line.answered(number),
+        } else {
+            line.answered(number);
+            if self.breaker.answered() {
+                tracing::info!("the daemon answers again");
+            }
         }
         sent
     }

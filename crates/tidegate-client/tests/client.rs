@@ -101,6 +101,32 @@ async fn retries_stay_within_their_budget() {
 }
 
 #[tokio::test]
+async fn a_message_that_fails_is_one_failure_whatever_is_in_it() {
+    let fake = Fake::new(|message| match message {
+        1 => Act::Allow,
+        _ => Act::Fail(Code::Internal),
+    });
+    let client = fake.client().await.build().unwrap();
+    let mut checking = JoinSet::new();
+    for _ in 0..10 {
+        let client = client.clone();
+        checking.spawn(async move { check(&client, "a").await });
+    }
+    assert!(checking.join_all().await.iter().all(Result::is_err));
+    assert_eq!(fake.heard().messages, [10]);
+    assert!(check(&client, "a").await.is_ok());
+    // Five of them in a row are what it takes.
+    for _ in 0..5 {
+        assert_eq!(check(&client, "a").await.unwrap_err(), ClientError::NoAnswer);
+    }
+    assert_eq!(fake.heard().messages.len(), 7);
+    for _ in 0..100 {
+        assert!(check(&client, "a").await.is_err());
+    }
+    assert!(fake.heard().messages.len() < 50, "it counts as away");
+}
+
+#[tokio::test]
 async fn while_the_daemon_hangs_callers_do_not_queue_up_behind_it() {
     let fake = Fake::new(|_| Act::Hang);
     let deadline = Duration::from_millis(20);
