@@ -2,7 +2,8 @@
 //!
 //! Nobody waits for company that does not come. The first call of a batch lets whoever is about to call do
 //! so, for as long as more keep coming and the window is open; and while enough batches are under way, the
-//! next one gathers.
+//! next one gathers. So a call that comes within the window of another may go alone, but only while the
+//! connections have room for both.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -75,7 +75,8 @@ impl Client {
 
     /// Checks until the call is allowed, waiting as long as it is told each time and a little longer, by
     /// chance: up to a tenth, and after each denial up to twice as much more as after the one before. Where
-    /// that would take longer than `within`, or waiting does not help, the denial is handed back.
+    /// that would take longer than `within`, or waiting does not help, the denial is handed back. A call that is allowed
+    /// may have a [`delay`](Answer::delay) all the same, which is the caller's to sleep out.
     pub async fn acquire(&self, call: &Call<'_>, within: Duration) -> Result<Answer, ClientError> {
         let until = moment_after(Instant::now(), within);
         let mut denials = 0;

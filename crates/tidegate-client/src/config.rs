@@ -88,7 +88,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long the first call of a batch waits for others, while others keep coming. Zero sends each call
+    /// How long the first call of a batch waits for others at most, while others keep coming: once all tasks that were
+    /// ready have run and brought no more calls, it goes. Zero sends each call
     /// by itself.
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window;

@@ -6,10 +6,11 @@ mod fake;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake::{Act, Fake, PATIENCE};
+use fake::{Act, Fake, PATIENCE, until};
 use tidegate::{Call, RuleLimiter};
 use tidegate_client::{Client, ClientError, ConfigError, RetryBudget, WhileAway};
 use tidegate_proto::tidegate::v1::{CheckResponse, LimitStatus};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::Code;
@@ -53,6 +54,24 @@ async fn a_call_alone_is_sent_alone_and_without_a_window_all_are() {
     let client = fake.client().await.window(Duration::ZERO).build().unwrap();
     check_together(&client, 10, 0).await;
     assert_eq!(fake.heard().single, 10);
+}
+
+#[tokio::test]
+async fn while_messages_are_under_way_the_next_one_gathers() {
+    let answers = Arc::new(Semaphore::new(0));
+    let let_to = Arc::clone(&answers);
+    let fake = Fake::new(move |_| Act::After(Arc::clone(&let_to), Box::new(Act::Allow)));
+    let client = fake.client().await.connections(1).build().unwrap();
+    let mut checking = JoinSet::new();
+    for calls in 1..=52 {
+        let client = client.clone();
+        checking.spawn(async move { check(&client, "a").await.unwrap() });
+        // Two go alone, one after the other. From then on nobody sends, however late the next one comes.
+        until("it is sent", || fake.heard().messages.len() == calls.min(2)).await;
+    }
+    answers.add_permits(52);
+    checking.join_all().await;
+    assert_eq!(fake.heard().messages, [1, 1, 50]);
 }
 
 #[tokio::test]
