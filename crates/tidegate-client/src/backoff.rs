@@ -18,6 +18,10 @@ pub(crate) struct Backoff {
     pub(crate) longest: Duration,
 }
 
+/// The waits before a message is sent again that failed.
+pub(crate) const RETRY: Backoff =
+    Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(200) };
+
 impl Backoff {
     /// Full jitter: anything up to twice as much as last time. `failures` is 1 after the first.
     pub(crate) fn wait(self, failures: u32) -> Duration {

@@ -2,31 +2,41 @@
 //!
 //! Nobody waits for company that does not come. The first call of a batch lets whoever is about to call do
 //! so, for as long as more keep coming and the window is open; and while enough batches are under way, the
-//! next one gathers.
+//! next one gathers. So a call that comes within the window of another may go alone, but only while the
+//! connections have room for both.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use prost::Message as _;
-use tidegate_proto::tidegate::v1::{CheckResponse, CheckResult, check_result};
+use tidegate_proto::tidegate::v1::limiter_client::LimiterClient;
+use tidegate_proto::tidegate::v1::{CheckRequest, CheckResponse, CheckResult, check_result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tonic::client::Grpc;
-use tonic::{Code, Request, Status};
+use tonic::transport::Channel;
+use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
 
-use crate::client::Pool;
+use crate::client::{of_check, within};
+use crate::config::ClientBuilder;
 use crate::error::ClientError;
+use crate::pool::Pool;
+use crate::tell::Teller;
 
 /// The most calls of one message, which is the daemon's bound.
 const CALLS_MAX: usize = 1_000;
 /// The most bytes of one message. The daemon takes 64 KiB; each call has a few bytes around it.
 const BYTES_MAX: usize = 60 << 10;
 const BYTES_PER_CALL: usize = 8;
-/// The most calls that wait to be sent.
+/// The most bytes that the answer to one call may have. It names the limits that the call met, mostly 16 at the most,
+/// with a few hundred bytes each.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// The most calls that wait to be sent; others wait until there is room.
 const QUEUE_MAX: usize = 65_536;
 /// How many batches may be under way on one connection.
 const UNDER_WAY_PER_CONNECTION: usize = 2;
@@ -35,15 +45,25 @@ const UNDER_WAY_PER_CONNECTION: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Batches {
     pool: Arc<Pool>,
+    teller: Arc<Teller>,
+    /// Zero where each call is sent by itself.
     window: Duration,
     deadline: Duration,
     queue: Mutex<Queue>,
+    /// For calls that wait to be sent, and for those that are sent alone until they are answered.
+    room: Arc<Semaphore>,
+    /// How many messages were answered so far.
+    answered: AtomicU64,
     under_way: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     calls: VecDeque<Waiting>,
+    /// How many calls have come here so far, and how many have left again. They leave in their order, so a call
+    /// has left once as many have as had come before it, and one more.
+    came: u64,
+    left: u64,
     /// Whether somebody is gathering.
     is_attended: bool,
 }
@@ -52,8 +72,22 @@ struct Queue {
 struct Waiting {
     /// A `CheckRequest`, encoded.
     call: Bytes,
-    /// Who gets the `CheckResult`, encoded.
-    reply: oneshot::Sender<Result<Bytes, ClientError>>,
+    reply: oneshot::Sender<Result<Heard, ClientError>>,
+}
+
+/// What the daemon said to one call. Each caller decodes its own.
+#[derive(Debug)]
+enum Heard {
+    /// A `CheckResult`, encoded, of a message with others.
+    Together(Bytes),
+    Alone(Box<CheckResponse>),
+}
+
+/// A caller that waits for its answer.
+struct Listening<'a> {
+    teller: &'a Arc<Teller>,
+    call: Bytes,
+    answer: oneshot::Receiver<Result<Heard, ClientError>>,
 }
 
 /// A `CheckManyRequest` whose calls are encoded already: on the wire, messages are bytes with a length. Each
@@ -72,27 +106,73 @@ struct Results {
 }
 
 impl Batches {
-    pub(crate) fn new(pool: Arc<Pool>, window: Duration, deadline: Duration) -> Arc<Self> {
+    pub(crate) fn new(pool: Arc<Pool>, teller: Arc<Teller>, settings: &ClientBuilder) -> Arc<Self> {
+        let ClientBuilder { window, deadline, .. } = *settings;
         let under_way = Arc::new(Semaphore::new(pool.len() * UNDER_WAY_PER_CONNECTION));
-        Arc::new(Self { pool, window, deadline, queue: Mutex::default(), under_way })
+        let room = Arc::new(Semaphore::new(QUEUE_MAX));
+        let (queue, answered) = (Mutex::default(), AtomicU64::new(0));
+        Arc::new(Self { pool, teller, window, deadline, queue, room, answered, under_way })
     }
 
-    /// Sends a call, an encoded `CheckRequest`, with others, and waits for its answer.
-    pub(crate) async fn ask(self: &Arc<Self>, call: Bytes) -> Result<CheckResponse, ClientError> {
+    /// Sends a call, an encoded `CheckRequest`, with others if that is wanted, and waits for its answer until then.
+    /// What was taken for a caller that does not wait any more is given back.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        call: Bytes,
+        until: Instant,
+    ) -> Result<CheckResponse, ClientError> {
+        // The daemon would not read it, nor anything that is in the same message.
+        if call.len() + BYTES_PER_CALL > BYTES_MAX {
+            return Err(ClientError::Call);
+        }
+        // ORDERING: the number guards nothing but itself.
+        let answered_before = self.answered.load(Ordering::Relaxed);
+        let room = timeout_at(until, Arc::clone(&self.room).acquire_owned()).await;
+        let Ok(Ok(room)) = room else { return Err(self.not_sent(answered_before)) };
         let (reply, answer) = oneshot::channel();
-        let is_attended = {
-            let mut queue = self.queue();
-            if queue.calls.len() >= QUEUE_MAX {
-                return Err(ClientError::Busy);
-            }
-            queue.calls.push_back(Waiting { call, reply });
-            std::mem::replace(&mut queue.is_attended, true)
+        let mut listening = Listening { teller: &self.teller, call: call.clone(), answer };
+        let waiting = Waiting { call, reply };
+        let place = if self.window.is_zero() {
+            tokio::spawn(Arc::clone(self).send_alone(waiting, room));
+            None
+        } else {
+            Some(self.queue_up(waiting, room))
         };
-        if !is_attended {
+        if let Ok(heard) = timeout_at(until, &mut listening.answer).await {
+            // Without an answer whoever had the call has come to an end.
+            return heard.unwrap_or(Err(ClientError::NoAnswer))?.read();
+        }
+        let queue = self.queue();
+        if place.is_none_or(|place| queue.left > place) {
+            return Err(ClientError::NoAnswer);
+        }
+        // While nobody takes from the queue, so that it is not sent any more.
+        listening.answer.close();
+        Err(self.not_sent(answered_before))
+    }
+
+    /// Of a call whose time is over. Where somebody else was answered meanwhile the daemon is not away: there are
+    /// too many calls.
+    fn not_sent(&self, answered_before: u64) -> ClientError {
+        // ORDERING: the number guards nothing but itself.
+        if self.answered.load(Ordering::Relaxed) == answered_before {
+            ClientError::Unavailable
+        } else {
+            ClientError::Busy
+        }
+    }
+
+    /// Has the call sent with others. Says how many came before it.
+    fn queue_up(self: &Arc<Self>, waiting: Waiting, room: OwnedSemaphorePermit) -> u64 {
+        // Whoever takes it from the queue makes room again.
+        room.forget();
+        let mut queue = self.queue();
+        queue.calls.push_back(waiting);
+        queue.came += 1;
+        if !std::mem::replace(&mut queue.is_attended, true) {
             tokio::spawn(Arc::clone(self).gather());
         }
-        // Without an answer whoever had the call has come to an end.
-        read(answer.await.unwrap_or(Err(ClientError::NoAnswer))?)
+        queue.came - 1
     }
 
     /// Sends until nothing is left to send.
@@ -128,8 +208,10 @@ impl Batches {
             if batch.len() == CALLS_MAX || (bytes > BYTES_MAX && !batch.is_empty()) {
                 break;
             }
-            // Nobody takes from a limit for a caller that has given up.
             let Some(next) = queue.calls.pop_front() else { break };
+            queue.left += 1;
+            self.room.add_permits(1);
+            // Nobody takes from a limit for a caller that has given up.
             if !next.reply.is_closed() {
                 batch.push(next);
             }
@@ -139,41 +221,49 @@ impl Batches {
     }
 
     async fn send(self: Arc<Self>, batch: Vec<Waiting>, _permit: OwnedSemaphorePermit) {
-        let (checks, replies): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|waiting| (waiting.call, waiting.reply)).unzip();
-        let mut request = Request::new(Calls { checks });
-        request.set_timeout(self.deadline);
-        let asking = tokio::time::timeout(self.deadline, self.check_many(request));
-        let results = match asking.await {
-            Ok(Ok(results)) => Ok(results),
-            Ok(Err(status)) => Err(ClientError::of(&status)),
-            Err(_) => Err(ClientError::NoAnswer),
+        let checks = batch.iter().map(|waiting| waiting.call.clone()).collect();
+        let request = within(Calls { checks }, self.deadline);
+        let asked = self.pool.send(self.deadline, |channel| check_many(channel, request)).await;
+        // Which answer is whose is known by their order alone.
+        let results = match asked {
+            Ok(results) if results.len() != batch.len() => Err(ClientError::NoAnswer),
+            asked => asked,
         };
         match results {
             Ok(results) => {
-                // Where there are fewer answers than calls, those without one find out by themselves.
-                for (reply, result) in replies.into_iter().zip(results) {
-                    // Whoever does not wait any more does not hear it.
-                    let _ = reply.send(Ok(result));
+                self.note_answer();
+                for (waiting, result) in batch.into_iter().zip(results) {
+                    waiting.answer(Ok(Heard::Together(result)), &self.teller);
                 }
             }
             Err(error) => {
-                for reply in replies {
-                    let _ = reply.send(Err(error));
+                for waiting in batch {
+                    waiting.answer(Err(error), &self.teller);
                 }
             }
         }
     }
 
-    /// `Limiter.CheckMany`, as the generated client would call it.
-    async fn check_many(&self, request: Request<Calls>) -> Result<Vec<Bytes>, Status> {
-        const PATH: &str = "/tidegate.v1.Limiter/CheckMany";
-        let mut to = Grpc::new(self.pool.channel());
-        let ready = to.ready().await;
-        ready.map_err(|error| Status::unavailable(error.to_string()))?;
-        let codec = ProstCodec::<Calls, Results>::default();
-        let response = to.unary(request, PathAndQuery::from_static(PATH), codec).await?;
-        Ok(response.into_inner().results)
+    /// It is a task of its own so that the answer is heard even where the caller does not wait for it.
+    async fn send_alone(self: Arc<Self>, waiting: Waiting, _room: OwnedSemaphorePermit) {
+        // It was encoded here.
+        let Ok(request) = CheckRequest::decode(waiting.call.clone()) else { return };
+        let deadline = self.deadline;
+        let checking = async |channel| {
+            let checked = LimiterClient::new(channel).check(within(request, deadline)).await;
+            checked.map_err(|status| of_check(&status))
+        };
+        let checked = self.pool.send(deadline, checking).await;
+        if checked.is_ok() {
+            self.note_answer();
+        }
+        let heard = checked.map(|response| Heard::Alone(Box::new(response.into_inner())));
+        waiting.answer(heard, &self.teller);
+    }
+
+    fn note_answer(&self) {
+        // ORDERING: the number guards nothing but itself.
+        self.answered.fetch_add(1, Ordering::Relaxed);
     }
 
     fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
@@ -181,16 +271,58 @@ impl Batches {
     }
 }
 
-fn read(result: Bytes) -> Result<CheckResponse, ClientError> {
-    // What cannot be read is as good as no answer.
-    let result = CheckResult::decode(result).map_err(|_| ClientError::NoAnswer)?;
-    match result.of {
-        Some(check_result::Of::Response(response)) => Ok(response),
-        // The daemon is there, and could not decide this one call.
-        Some(check_result::Of::Failure(failure)) => Err(match Code::from(failure.code) {
-            Code::Unavailable => ClientError::Undecided,
-            code => ClientError::of_code(code),
-        }),
-        None => Err(ClientError::NoAnswer),
+/// `Limiter.CheckMany`, as the generated client would call it.
+async fn check_many(channel: Channel, request: Request<Calls>) -> Result<Vec<Bytes>, ClientError> {
+    const PATH: &str = "/tidegate.v1.Limiter/CheckMany";
+    let answers_bytes_max = request.get_ref().checks.len() * ANSWER_BYTES_MAX;
+    let mut to = Grpc::new(channel).max_decoding_message_size(answers_bytes_max);
+    to.ready().await.map_err(|_| ClientError::Unavailable)?;
+    let codec = ProstCodec::<Calls, Results>::default();
+    let answered = to.unary(request, PathAndQuery::from_static(PATH), codec).await;
+    let results = answered.map(|response| response.into_inner().results);
+    results.map_err(|status| ClientError::of_code(status.code()))
+}
+
+impl Waiting {
+    fn answer(self, heard: Result<Heard, ClientError>, teller: &Arc<Teller>) {
+        if let Err(Ok(unheard)) = self.reply.send(heard) {
+            unheard.give_back(self.call, teller);
+        }
+    }
+}
+
+impl Drop for Listening<'_> {
+    /// The answer may have come just before the caller went. Where it was read there is none.
+    fn drop(&mut self) {
+        self.answer.close();
+        if let Ok(Ok(unheard)) = self.answer.try_recv() {
+            unheard.give_back(std::mem::take(&mut self.call), self.teller);
+        }
+    }
+}
+
+impl Heard {
+    fn read(self) -> Result<CheckResponse, ClientError> {
+        let encoded = match self {
+            Self::Alone(response) => return Ok(*response),
+            Self::Together(encoded) => encoded,
+        };
+        // What cannot be read is as good as no answer.
+        let result = CheckResult::decode(encoded).map_err(|_| ClientError::NoAnswer)?;
+        match result.of {
+            Some(check_result::Of::Response(response)) => Ok(response),
+            // The daemon is there, and could not decide this one call.
+            Some(check_result::Of::Failure(failure)) => Err(match Code::from(failure.code) {
+                Code::Unavailable => ClientError::Undecided,
+                code => ClientError::of_code(code),
+            }),
+            None => Err(ClientError::NoAnswer),
+        }
+    }
+
+    fn give_back(self, call: Bytes, teller: &Arc<Teller>) {
+        if let Ok(response) = self.read() {
+            teller.give_back(call, response);
+        }
     }
 }

@@ -1,27 +1,24 @@
 //! The client and its calls.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message as _;
 use tidegate::{Call, RuleDecision, RuleLimiter};
-use tidegate_proto::tidegate::v1::limiter_client::LimiterClient;
-use tidegate_proto::tidegate::v1::{
-    CheckRequest, CheckResponse, CountResponseRequest, RefundRequest, ReleaseRequest,
-};
+use tidegate_proto::tidegate::v1::{CheckRequest, CheckResponse, CountResponseRequest};
 use tidegate_tower::decide::Asked;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tonic::transport::{Channel, Endpoint};
+use tokio::time::{Instant, sleep};
+use tonic::transport::Endpoint;
 use tonic::{Code, Request, Status};
 
 use crate::answer::{Answer, By, Said};
-use crate::backoff::{Backoff, moment_after, random_up_to};
+use crate::backoff::{RETRY, moment_after, random_up_to};
 use crate::batch::Batches;
-use crate::breaker::Breaker;
 use crate::config::{ClientBuilder, WhileAway};
 use crate::error::{ClientError, ConfigError};
+use crate::pool::Pool;
+use crate::tell::{self, Teller, Told};
 use crate::wire;
 
 /// Asks a daemon. It is cheap to clone, and all clones share its connections.
@@ -32,16 +29,11 @@ pub struct Client {
 
 #[derive(Debug)]
 struct Inner {
+    batches: Arc<Batches>,
+    teller: Arc<Teller>,
     pool: Arc<Pool>,
-    /// `None` where each call is sent by itself.
-    batches: Option<Arc<Batches>>,
-    breaker: Breaker,
     settings: ClientBuilder,
 }
-
-/// The waits before a call is made again that failed.
-const RETRY: Backoff =
-    Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(200) };
 
 /// What a denied call waits longer than it is told to, as a part of that, so that callers who were
 /// denied together do not come back together.
@@ -59,13 +51,11 @@ impl Client {
         ClientBuilder::new(address.into())
     }
 
-    pub(crate) fn of(endpoint: &Endpoint, settings: ClientBuilder) -> Self {
+    pub(crate) fn of(endpoint: Endpoint, settings: ClientBuilder) -> Self {
         let pool = Arc::new(Pool::new(endpoint, settings.connections));
-        let ClientBuilder { window, deadline, .. } = settings;
-        let batches =
-            (!window.is_zero()).then(|| Batches::new(Arc::clone(&pool), window, deadline));
-        let breaker = Breaker::new(Instant::now());
-        Self { inner: Arc::new(Inner { pool, batches, breaker, settings }) }
+        let teller = Teller::new(Arc::clone(&pool), &settings);
+        let batches = Batches::new(Arc::clone(&pool), Arc::clone(&teller), &settings);
+        Self { inner: Arc::new(Inner { batches, teller, pool, settings }) }
     }
 
     /// Takes what the call costs, if it is there under every limit that applies.
@@ -85,7 +75,8 @@ impl Client {
 
     /// Checks until the call is allowed, waiting as long as it is told each time and a little longer, by
     /// chance: up to a tenth, and after each denial up to twice as much more as after the one before. Where
-    /// that would take longer than `within`, or waiting does not help, the denial is handed back.
+    /// that would take longer than `within`, or waiting does not help, the denial is handed back. A call that is allowed
+    /// may have a [`delay`](Answer::delay) all the same, which is the caller's to sleep out.
     pub async fn acquire(&self, call: &Call<'_>, within: Duration) -> Result<Answer, ClientError> {
         let until = moment_after(Instant::now(), within);
         let mut denials = 0;
@@ -105,34 +96,37 @@ impl Client {
     }
 
     /// Gives back everything that a call took, places too, as if it had not been.
+    ///
+    /// What the daemon surely did not hear it is told again, within the bounds of retries. So it is in
+    /// [`release`](Self::release), where it may have heard it too, and in
+    /// [`count_response`](Self::count_response).
     pub async fn refund(&self, answer: Answer) -> Result<(), ClientError> {
         let refund = |limiter: &RuleLimiter, decision| limiter.refund(decision);
         let Some(said) = self.said(answer, refund) else { return Ok(()) };
-        let CheckRequest { domain, attributes, cost, .. } = said.request;
-        if let Some(lease_id) = said.response.lease_id {
-            let (domain, attributes) = (domain.clone(), attributes.clone());
-            self.tell(async |mut to, deadline| {
-                to.release(within(ReleaseRequest { domain, attributes, lease_id }, deadline))
-                    .await
-                    .map(drop)
-            })
-            .await?;
-        }
-        let Some(taken_at_us) = said.response.taken_at_us else { return Ok(()) };
-        let request = RefundRequest { domain, attributes, cost, taken_at_us: Some(taken_at_us) };
-        self.tell(async |mut to, deadline| to.refund(within(request, deadline)).await.map(drop))
-            .await
+        self.inner.teller.tell(tell::all(said.request, said.response)).await
     }
 
     /// Gives back the places that a call holds. What it took stays taken.
     pub async fn release(&self, answer: Answer) -> Result<(), ClientError> {
         let abandon = |limiter: &RuleLimiter, decision| limiter.abandon(decision);
         let Some(said) = self.said(answer, abandon) else { return Ok(()) };
-        let Some(lease_id) = said.response.lease_id else { return Ok(()) };
-        let CheckRequest { domain, attributes, .. } = said.request;
-        let request = ReleaseRequest { domain, attributes, lease_id };
-        self.tell(async |mut to, deadline| to.release(within(request, deadline)).await.map(drop))
-            .await
+        self.inner.teller.tell(tell::places(said.request, said.response)).await
+    }
+
+    /// As [`refund`](Self::refund), for who does not wait.
+    pub(crate) fn refund_later(&self, answer: Answer) {
+        let refund = |limiter: &RuleLimiter, decision| limiter.refund(decision);
+        if let Some(said) = self.said(answer, refund) {
+            self.inner.teller.tell_later(tell::all(said.request, said.response));
+        }
+    }
+
+    /// As [`release`](Self::release), for who does not wait.
+    pub(crate) fn release_later(&self, answer: Answer) {
+        let abandon = |limiter: &RuleLimiter, decision| limiter.abandon(decision);
+        if let Some(said) = self.said(answer, abandon) {
+            self.inner.teller.tell_later(tell::places(said.request, said.response));
+        }
     }
 
     /// What the daemon has to be told of; what was decided here is ended here.
@@ -154,17 +148,20 @@ impl Client {
         status: u16,
     ) -> Result<(), ClientError> {
         match self.take_response(answer, status) {
-            Some(request) => self.send_response(request).await,
+            Some(request) => self.inner.teller.tell(vec![Told::Response(request)]).await,
             None => Ok(()),
         }
     }
 
+    /// As [`count_response`](Self::count_response), for who does not wait.
+    pub(crate) fn count_response_later(&self, answer: &mut Answer, status: u16) {
+        if let Some(request) = self.take_response(answer, status) {
+            self.inner.teller.tell_later(vec![Told::Response(request)]);
+        }
+    }
+
     /// What is still to be told of a response; nobody has to be told twice.
-    pub(crate) fn take_response(
-        &self,
-        answer: &mut Answer,
-        status: u16,
-    ) -> Option<CountResponseRequest> {
+    fn take_response(&self, answer: &mut Answer, status: u16) -> Option<CountResponseRequest> {
         match &mut answer.by {
             By::Daemon(said) => {
                 if !std::mem::take(&mut said.awaits_response) {
@@ -185,16 +182,6 @@ impl Client {
         }
     }
 
-    pub(crate) async fn send_response(
-        &self,
-        request: CountResponseRequest,
-    ) -> Result<(), ClientError> {
-        self.tell(async |mut to, deadline| {
-            to.count_response(within(request, deadline)).await.map(drop)
-        })
-        .await
-    }
-
     pub(crate) async fn decide_asked(&self, asked: &Asked) -> Result<Answer, ClientError> {
         self.decide(wire::of_asked(asked)).await
     }
@@ -205,11 +192,10 @@ impl Client {
             Err(error) => error,
         };
         match error {
-            // The daemon has been heard, and its rules say so.
-            ClientError::Call | ClientError::Undecided => Err(error),
-            ClientError::Unavailable | ClientError::NoAnswer | ClientError::Busy => {
-                self.stand_in(&request, error)
-            }
+            // The daemon has been heard, and its rules say so. Or others have heard it: were a call decided here
+            // because there are too many, a flood would be a way around the limit.
+            ClientError::Call | ClientError::Undecided | ClientError::Busy => Err(error),
+            ClientError::Unavailable | ClientError::NoAnswer => self.stand_in(&request, error),
         }
     }
 
@@ -235,75 +221,38 @@ impl Client {
 
     /// Asks the daemon, and again where that is safe, within the deadline and the budget.
     async fn ask(&self, request: &CheckRequest) -> Result<CheckResponse, ClientError> {
-        let Inner { breaker, settings, batches, .. } = &*self.inner;
+        let Inner { pool, settings, batches, .. } = &*self.inner;
         settings.budget.earn();
         // It is encoded once, however often it is sent.
-        let encoded = batches.as_ref().map(|_| Bytes::from(request.encode_to_vec()));
+        let call = Bytes::from(request.encode_to_vec());
         let until = moment_after(Instant::now(), settings.deadline);
         let mut failures = 0;
         loop {
-            if !breaker.may_ask(Instant::now()) {
+            if !pool.may_ask() {
                 return Err(ClientError::Unavailable);
             }
-            let asked = timeout_at(until, self.ask_once(request, encoded.as_ref())).await;
-            let error = match asked.unwrap_or(Err(ClientError::NoAnswer)) {
+            let error = match batches.ask(call.clone(), until).await {
                 Err(
                     error @ (ClientError::Unavailable | ClientError::NoAnswer | ClientError::Busy),
                 ) => error,
-                heard => {
-                    if breaker.answered() {
-                        tracing::info!("the daemon answers again");
-                    }
-                    return heard;
-                }
+                heard => return heard,
             };
-            let now = Instant::now();
-            if breaker.failed(now) {
-                tracing::warn!(%error, "the daemon counts as away");
-            }
             failures += 1;
             let is_safe = request.peek || !error.may_have_changed_state();
             let wait = RETRY.wait(failures);
-            let is_worth_it = is_safe && failures <= settings.retries_max && now + wait < until;
+            let is_worth_it =
+                is_safe && failures <= settings.retries_max && Instant::now() + wait < until;
             if !is_worth_it || !settings.budget.take() {
                 return Err(error);
             }
             sleep(wait).await;
         }
     }
-
-    /// With others where calls are sent together, and then `encoded` is there.
-    async fn ask_once(
-        &self,
-        request: &CheckRequest,
-        encoded: Option<&Bytes>,
-    ) -> Result<CheckResponse, ClientError> {
-        let Inner { pool, batches, settings, .. } = &*self.inner;
-        if let Some((batches, encoded)) = batches.as_ref().zip(encoded) {
-            return batches.ask(encoded.clone()).await;
-        }
-        let mut to = LimiterClient::new(pool.channel());
-        let checked = to.check(within(request.clone(), settings.deadline)).await;
-        checked.map(tonic::Response::into_inner).map_err(|status| of_check(&status))
-    }
-
-    /// Tells the daemon something that has no answer worth waiting for.
-    async fn tell<F: Future<Output = Result<(), Status>>>(
-        &self,
-        telling: impl FnOnce(LimiterClient<Channel>, Duration) -> F,
-    ) -> Result<(), ClientError> {
-        let Inner { pool, settings, .. } = &*self.inner;
-        let telling = telling(LimiterClient::new(pool.channel()), settings.deadline);
-        match timeout(settings.deadline, telling).await {
-            Ok(told) => told.map_err(|status| ClientError::of(&status)),
-            Err(_) => Err(ClientError::NoAnswer),
-        }
-    }
 }
 
 /// Of a call by itself. A daemon that cannot decide says so with details, and a connection that cannot be
 /// made has none.
-fn of_check(status: &Status) -> ClientError {
+pub(crate) fn of_check(status: &Status) -> ClientError {
     match status.code() {
         Code::Unavailable if !status.details().is_empty() => ClientError::Undecided,
         code => ClientError::of_code(code),
@@ -311,32 +260,8 @@ fn of_check(status: &Status) -> ClientError {
 }
 
 /// A message that the daemon need not answer after so long.
-fn within<T>(message: T, deadline: Duration) -> Request<T> {
+pub(crate) fn within<T>(message: T, deadline: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(deadline);
     request
-}
-
-/// Connections that calls take turns on.
-#[derive(Debug)]
-pub(crate) struct Pool {
-    channels: Vec<Channel>,
-    next: AtomicUsize,
-}
-
-impl Pool {
-    fn new(endpoint: &Endpoint, connections: usize) -> Self {
-        let channels = (0..connections).map(|_| endpoint.connect_lazy()).collect();
-        Self { channels, next: AtomicUsize::new(0) }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.channels.len()
-    }
-
-    pub(crate) fn channel(&self) -> Channel {
-        // ORDERING: it does not matter who gets which.
-        let next = self.next.fetch_add(1, Ordering::Relaxed);
-        self.channels[next % self.channels.len()].clone()
-    }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Uri;
+use http::uri::Scheme;
 use tidegate::RuleLimiter;
 use tonic::transport::Endpoint;
 
@@ -17,13 +19,15 @@ pub struct ClientBuilder {
     pub(crate) address: String,
     pub(crate) connections: usize,
     pub(crate) deadline: Duration,
+    pub(crate) keep_alive: Duration,
     pub(crate) window: Duration,
     pub(crate) retries_max: u32,
     pub(crate) budget: Arc<RetryBudget>,
     pub(crate) while_away: WhileAway,
 }
 
-/// What happens to calls while the daemon does not answer.
+/// What happens to calls while the daemon does not answer. Where it answers others and there are too many calls, they are
+/// [`Busy`](crate::ClientError::Busy), whatever is said here.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum WhileAway {
@@ -44,6 +48,9 @@ impl ClientBuilder {
     pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(250);
     /// The longest that a call may take, whatever is said.
     pub const DEADLINE_MAX: Duration = Duration::from_hours(1);
+    /// How long a connection may be silent, unless said: a few pings a minute cost nothing, and whoever calls after a
+    /// pause mostly finds a connection that works.
+    pub const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(5);
     /// How long the first call of a batch waits for others at most, unless said.
     pub const WINDOW_DEFAULT: Duration = Duration::from_micros(200);
     /// How often a call is made again, unless said.
@@ -54,6 +61,7 @@ impl ClientBuilder {
             address,
             connections: Self::CONNECTIONS_DEFAULT,
             deadline: Self::DEADLINE_DEFAULT,
+            keep_alive: Self::KEEP_ALIVE_DEFAULT,
             window: Self::WINDOW_DEFAULT,
             retries_max: Self::RETRIES_MAX_DEFAULT,
             budget: Arc::default(),
@@ -73,7 +81,15 @@ impl ClientBuilder {
         self
     }
 
-    /// How long the first call of a batch waits for others, while others keep coming. Zero sends each call
+    /// How long a connection may be silent, in use or not, before it is asked whether the other end is still there. Where
+    /// nothing is heard for as long again, it is given up and made anew.
+    pub fn keep_alive(mut self, keep_alive: Duration) -> Self {
+        self.keep_alive = keep_alive.min(Self::DEADLINE_MAX);
+        self
+    }
+
+    /// How long the first call of a batch waits for others at most, while others keep coming: once all tasks that were
+    /// ready have run and brought no more calls, it goes. Zero sends each call
     /// by itself.
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window;
@@ -110,10 +126,26 @@ impl ClientBuilder {
         if self.deadline.is_zero() {
             return Err(ConfigError::Zero("deadline"));
         }
-        let endpoint =
-            Endpoint::from_shared(self.address.clone()).map_err(|_| ConfigError::Address)?;
+        if self.keep_alive.is_zero() {
+            return Err(ConfigError::Zero("keep_alive"));
+        }
+        let endpoint = Endpoint::from(address(&self.address)?);
         // Whoever waits for a connection waits no longer than for an answer.
         let endpoint = endpoint.connect_timeout(self.deadline).tcp_nodelay(true);
-        Ok(Client::of(&endpoint, self))
+        let endpoint = endpoint.http2_keep_alive_interval(self.keep_alive);
+        let endpoint = endpoint.keep_alive_timeout(self.keep_alive).keep_alive_while_idle(true);
+        Ok(Client::of(endpoint, self))
     }
+}
+
+/// What a connection can be made to. Whatever else can be written as an address would be found out at the first call.
+fn address(text: &str) -> Result<Uri, ConfigError> {
+    let uri: Uri = text.parse().map_err(|_| ConfigError::Address)?;
+    let (Some(scheme), Some(host)) = (uri.scheme(), uri.host()) else {
+        return Err(ConfigError::Address);
+    };
+    if *scheme != Scheme::HTTP {
+        return Err(ConfigError::Scheme);
+    }
+    if host.is_empty() { Err(ConfigError::Address) } else { Ok(uri) }
 }

@@ -1,14 +1,12 @@
 //! The client as the one who decides for the middleware: limits of a daemon, kept in front of a service
 //! elsewhere.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::Call;
 use tidegate_tower::decide::{Asked, Deciding};
 use tidegate_tower::{Decide, Decided, Standing, Undecided};
-use tokio::runtime::Handle;
 
 use crate::answer::Answer;
 use crate::client::Client;
@@ -31,30 +29,15 @@ impl Decide for Client {
     }
 
     fn responded(self: &Arc<Self>, decided: &mut Answer, status: u16) {
-        if let Some(request) = self.take_response(decided, status) {
-            let client = Arc::clone(self);
-            later(async move { client.send_response(request).await });
-        }
+        self.count_response_later(decided, status);
     }
 
     fn ended(self: &Arc<Self>, decided: Answer) {
-        if decided.holds_places() {
-            let client = Arc::clone(self);
-            later(async move { client.release(decided).await });
-        }
+        self.release_later(decided);
     }
 
     fn withdrawn(self: &Arc<Self>, decided: Answer) {
-        let client = Arc::clone(self);
-        later(async move { client.refund(decided).await });
-    }
-}
-
-/// Tells the daemon what nobody waits for. Where it does not hear it, what was taken comes back by itself
-/// in time, places when their leases expire.
-fn later(telling: impl Future<Output = Result<(), ClientError>> + Send + 'static) {
-    if let Ok(runtime) = Handle::try_current() {
-        drop(runtime.spawn(telling));
+        self.refund_later(decided);
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use tonic::{Code, Status};
+use tonic::Code;
 
 /// Why a call has no answer. That is no denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The daemon says that the call itself is wrong. Nothing was taken.
+    /// The call itself is wrong: the daemon says so, or it is larger than a message may be. Nothing was taken.
     Call,
     /// The daemon cannot be reached. Nothing was taken.
     Unavailable,
@@ -17,7 +17,8 @@ pub enum ClientError {
     Undecided,
     /// No answer came in time, or the connection broke. Something may have been taken.
     NoAnswer,
-    /// So many calls wait already that this one was not sent. Nothing was taken.
+    /// There are more calls than the daemon answers in time, and this one was not sent before its deadline. Nothing
+    /// was taken. The daemon is there, so [`WhileAway`](crate::WhileAway) does not decide in its place.
     Busy,
 }
 
@@ -30,15 +31,12 @@ impl ClientError {
         }
     }
 
-    pub(crate) fn of(status: &Status) -> Self {
-        Self::of_code(status.code())
-    }
-
     pub(crate) const fn of_code(code: Code) -> Self {
         match code {
-            Code::InvalidArgument | Code::OutOfRange | Code::Unimplemented => Self::Call,
+            Code::InvalidArgument | Code::Unimplemented => Self::Call,
             Code::Unavailable => Self::Unavailable,
             Code::ResourceExhausted => Self::Busy,
+            // Among them what this side says of an answer that it cannot read: the call was decided.
             _ => Self::NoAnswer,
         }
     }
@@ -47,7 +45,7 @@ impl ClientError {
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Call => "the daemon does not understand the call",
+            Self::Call => "the call is none that the daemon understands",
             Self::Unavailable => "the daemon cannot be reached",
             Self::Undecided => "the daemon cannot decide",
             Self::NoAnswer => "no answer came in time",
@@ -64,6 +62,8 @@ impl std::error::Error for ClientError {}
 pub enum ConfigError {
     /// The address is none: it has to be like `http://127.0.0.1:8081`.
     Address,
+    /// The address is of another kind: the daemon serves gRPC over HTTP/2 without TLS, and the client has none.
+    Scheme,
     /// A number is 0 that has to be more.
     Zero(&'static str),
 }
@@ -72,6 +72,10 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address => f.write_str("the address has to be like http://127.0.0.1:8081"),
+            Self::Scheme => f.write_str(
+                "the address has to begin with http://, since the daemon serves no TLS; where TLS is needed, \
+                 give the address of a proxy that adds it, like http://127.0.0.1:8081",
+            ),
             Self::Zero(what) => write!(f, "`{what}` has to be more than 0"),
         }
     }

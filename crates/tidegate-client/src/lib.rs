@@ -24,6 +24,8 @@
 //! | `config` | [`ClientBuilder`]: deadlines, the window, retries, what happens while the daemon is away |
 //! | `answer` | [`Answer`]: what was decided, wherever |
 //! | `batch` | calls that are made at the same time, sent together |
+//! | `tell` | what the daemon is told after a call |
+//! | `pool` | the connections |
 //! | `breaker` | whether the daemon is worth asking |
 //! | `backoff`, `budget` | how long before a retry, and how many there may be |
 //! | `decide` | the client as the one who decides for `tidegate-tower` |
@@ -39,6 +41,8 @@ mod client;
 mod config;
 mod decide;
 mod error;
+mod pool;
+mod tell;
 pub mod throttled;
 mod wire;
 

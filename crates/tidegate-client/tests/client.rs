@@ -6,10 +6,11 @@ mod fake;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake::{Act, Fake, PATIENCE};
+use fake::{Act, Fake, PATIENCE, until};
 use tidegate::{Call, RuleLimiter};
 use tidegate_client::{Client, ClientError, ConfigError, RetryBudget, WhileAway};
-use tidegate_proto::tidegate::v1::CheckResponse;
+use tidegate_proto::tidegate::v1::{CheckResponse, LimitStatus};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::Code;
@@ -56,6 +57,24 @@ async fn a_call_alone_is_sent_alone_and_without_a_window_all_are() {
 }
 
 #[tokio::test]
+async fn while_messages_are_under_way_the_next_one_gathers() {
+    let answers = Arc::new(Semaphore::new(0));
+    let let_to = Arc::clone(&answers);
+    let fake = Fake::new(move |_| Act::After(Arc::clone(&let_to), Box::new(Act::Allow)));
+    let client = fake.client().await.connections(1).build().unwrap();
+    let mut checking = JoinSet::new();
+    for calls in 1..=52 {
+        let client = client.clone();
+        checking.spawn(async move { check(&client, "a").await.unwrap() });
+        // Two go alone, one after the other. From then on nobody sends, however late the next one comes.
+        until("it is sent", || fake.heard().messages.len() == calls.min(2)).await;
+    }
+    answers.add_permits(52);
+    checking.join_all().await;
+    assert_eq!(fake.heard().messages, [1, 1, 50]);
+}
+
+#[tokio::test]
 async fn no_message_is_larger_than_the_daemon_takes() {
     let fake = Fake::new(|_| Act::Allow);
     let client = fake.client().await.build().unwrap();
@@ -90,14 +109,45 @@ async fn what_took_nothing_is_tried_again() {
 
 #[tokio::test]
 async fn retries_stay_within_their_budget() {
-    let fake = Fake::new(|_| Act::Fail(Code::Unavailable));
+    // Every fourth message is answered, so that the daemon never counts as away.
+    let fake = Fake::new(|message| match message % 4 {
+        3 => Act::Allow,
+        _ => Act::Fail(Code::Unavailable),
+    });
     let client = fake.client().await.retry_budget(RetryBudget::new(10, 5)).build().unwrap();
     for _ in 0..200 {
-        assert_eq!(check(&client, "a").await.unwrap_err(), ClientError::Unavailable);
+        // What has no retry left fails, and is asked again as another call.
+        let _outcome = check(&client, "a").await;
     }
-    // A few until it counts as away; from then on somebody tries now and then.
+    // Five that were there and a tenth of the calls. Without a budget there would be three for each call.
     let messages = fake.heard().messages.len();
-    assert!(messages <= 5 + 5 + 20, "{messages}");
+    assert!((220..=225).contains(&messages), "{messages}");
+}
+
+#[tokio::test]
+async fn a_message_that_fails_is_one_failure_whatever_is_in_it() {
+    let fake = Fake::new(|message| match message {
+        1 => Act::Allow,
+        _ => Act::Fail(Code::Internal),
+    });
+    let client = fake.client().await.build().unwrap();
+    let mut checking = JoinSet::new();
+    for _ in 0..10 {
+        let client = client.clone();
+        checking.spawn(async move { check(&client, "a").await });
+    }
+    assert!(checking.join_all().await.iter().all(Result::is_err));
+    assert_eq!(fake.heard().messages, [10]);
+    assert!(check(&client, "a").await.is_ok());
+    // Five of them in a row are what it takes.
+    for _ in 0..5 {
+        assert_eq!(check(&client, "a").await.unwrap_err(), ClientError::NoAnswer);
+    }
+    assert_eq!(fake.heard().messages.len(), 7);
+    for _ in 0..100 {
+        assert!(check(&client, "a").await.is_err());
+    }
+    assert!(fake.heard().messages.len() < 50, "it counts as away");
 }
 
 #[tokio::test]
@@ -191,6 +241,66 @@ async fn what_was_taken_is_given_back_by_its_own_name() {
     assert_eq!((refund.taken_at_us, refund.attributes[0].value.as_str()), (Some(17), "b"));
 }
 
+#[tokio::test]
+async fn nobody_gets_the_answer_of_somebody_else() {
+    for answers in [0, 9, 11, 20] {
+        let fake = Fake::new(move |_| Act::Answers(answers));
+        let client = fake.client().await.build().unwrap();
+        let mut checking = JoinSet::new();
+        for number in 0..10 {
+            let client = client.clone();
+            checking.spawn(async move { check(&client, &number.to_string()).await });
+        }
+        for answer in checking.join_all().await {
+            assert_eq!(answer.unwrap_err(), ClientError::NoAnswer);
+        }
+        assert_eq!(fake.heard().messages, [10]);
+    }
+}
+
+#[tokio::test]
+async fn answers_may_be_as_large_as_rules_make_them() {
+    let limit =
+        LimitStatus { rule: "n".repeat(128), name: "n".repeat(128), ..LimitStatus::default() };
+    let allowed =
+        CheckResponse { allowed: true, limits: vec![limit; 32], ..CheckResponse::default() };
+    let fake = Fake::new(move |_| Act::Say(Box::new(allowed.clone())));
+    let client = fake.client().await.build().unwrap();
+    let mut checking = JoinSet::new();
+    for _ in 0..1_000 {
+        let client = client.clone();
+        checking.spawn(async move { check(&client, "a").await.unwrap() });
+    }
+    assert!(checking.join_all().await.iter().all(tidegate_client::Answer::is_allowed));
+    // Together they are more than 4 MiB.
+    assert_eq!(fake.heard().messages, [1_000]);
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_read_may_have_taken_something() {
+    let limit = LimitStatus { text: "x".repeat(70_000), ..LimitStatus::default() };
+    let allowed = CheckResponse { allowed: true, limits: vec![limit], ..CheckResponse::default() };
+    let fake = Fake::new(move |_| Act::Say(Box::new(allowed.clone())));
+    let client = fake.client().await.build().unwrap();
+    assert_eq!(check(&client, "a").await.unwrap_err(), ClientError::NoAnswer);
+    assert_eq!(fake.heard().messages, [1]);
+}
+
+#[tokio::test]
+async fn a_call_that_is_too_large_is_refused_here() {
+    let fake = Fake::new(|_| Act::Allow);
+    for window in [Duration::ZERO, Duration::from_micros(200)] {
+        let builder = fake.client().await.while_away(WhileAway::Allow);
+        let client = builder.window(window).build().unwrap();
+        for _ in 0..10 {
+            let error = check(&client, &"x".repeat(61 << 10)).await.unwrap_err();
+            assert_eq!(error, ClientError::Call);
+        }
+        assert!(!check(&client, "a").await.unwrap().is_fallback());
+    }
+    assert_eq!((fake.heard().messages.len(), fake.heard().single), (1, 1));
+}
+
 /// Hands connections on to `to`, and counts them; all of them break when the handle is told to.
 async fn breakable(to: std::net::SocketAddr) -> (std::net::SocketAddr, Arc<tokio::sync::Notify>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -246,8 +356,26 @@ async fn for_ever_is_a_deadline_and_a_time_to_wait() {
 #[tokio::test]
 async fn settings_that_cannot_work_are_refused() {
     let error = |builder: tidegate_client::ClientBuilder| builder.build().unwrap_err();
-    assert_eq!(error(Client::builder("not an address")), ConfigError::Address);
     let builder = Client::builder("http://127.0.0.1:1");
     assert_eq!(error(builder.clone().connections(0)), ConfigError::Zero("connections"));
-    assert_eq!(error(builder.deadline(Duration::ZERO)), ConfigError::Zero("deadline"));
+    let zero = Duration::ZERO;
+    assert_eq!(error(builder.clone().deadline(zero)), ConfigError::Zero("deadline"));
+    assert_eq!(error(builder.keep_alive(zero)), ConfigError::Zero("keep_alive"));
+}
+
+#[tokio::test]
+async fn addresses_that_cannot_work_are_refused() {
+    let error = |address: &str| Client::connect(address).unwrap_err();
+    let none =
+        ["not an address", "", "/", "localhost", "127.0.0.1:8081", "unix:/a.sock", "http://:8081"];
+    for address in none {
+        assert_eq!(error(address), ConfigError::Address, "{address}");
+    }
+    for address in ["https://127.0.0.1:8081", "ftp://127.0.0.1:8081"] {
+        assert_eq!(error(address), ConfigError::Scheme, "{address}");
+        assert!(error(address).to_string().contains("http://"));
+    }
+    for address in ["http://127.0.0.1:8081", "HTTP://tidegate:8081/", "http://[::1]:8081"] {
+        assert!(Client::connect(address).is_ok(), "{address}");
+    }
 }

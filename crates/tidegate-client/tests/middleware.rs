@@ -4,10 +4,9 @@
 mod fake;
 
 use std::convert::Infallible;
-use std::time::Duration;
 
 use bytes::Bytes;
-use fake::{Act, Fake, PATIENCE};
+use fake::{Act, Fake, until};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use tidegate_proto::tidegate::v1::{CheckResponse, LimitStatus};
@@ -39,15 +38,6 @@ fn places() -> LimitStatus {
         at_once: true,
         ..LimitStatus::default()
     }
-}
-
-async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let waiting = async {
-        while !is_true() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use tidegate_proto::tidegate::v1::{
     ReleaseRequest, ReleaseResponse, check_result,
 };
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Response, Status};
@@ -24,11 +25,23 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// The real daemon's bound.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
+/// Waits until something has happened.
+pub(crate) async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let waiting = async {
+        while !is_true() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
 /// What the daemon does with a message of checks, and what it heard.
 #[derive(Default)]
 pub(crate) struct Script {
     /// Called with the number of the message, from 0.
     pub(crate) act: Option<Box<dyn Fn(usize) -> Act + Send + Sync>>,
+    /// The same for what it is told after calls; anything but to fail and to hang is to hear it.
+    pub(crate) hear: Option<Box<dyn Fn(usize) -> Act + Send + Sync>>,
     pub(crate) heard: Mutex<Heard>,
 }
 
@@ -45,6 +58,10 @@ pub(crate) enum Act {
     Fail(Code),
     /// Never answers.
     Hang,
+    /// Allows each call, and gives so many answers, the last ones, whatever the number of calls.
+    Answers(usize),
+    /// Does the other once the test says so.
+    After(Arc<Semaphore>, Box<Act>),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -52,6 +69,8 @@ pub(crate) struct Heard {
     /// How many calls each message had.
     pub(crate) messages: Vec<usize>,
     pub(crate) single: usize,
+    /// How often it was told something, whether it heard it or not.
+    pub(crate) told: usize,
     pub(crate) refunds: Vec<RefundRequest>,
     pub(crate) releases: Vec<ReleaseRequest>,
     pub(crate) responses: Vec<CountResponseRequest>,
@@ -62,7 +81,16 @@ pub(crate) struct Fake(pub(crate) Arc<Script>);
 
 impl Fake {
     pub(crate) fn new(act: impl Fn(usize) -> Act + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Script { act: Some(Box::new(act)), heard: Mutex::default() }))
+        Self(Arc::new(Script { act: Some(Box::new(act)), ..Script::default() }))
+    }
+
+    /// What it is told is heard as the second says.
+    pub(crate) fn hearing(
+        act: impl Fn(usize) -> Act + Send + Sync + 'static,
+        hear: impl Fn(usize) -> Act + Send + Sync + 'static,
+    ) -> Self {
+        let (act, hear): (Box<_>, Box<_>) = (Box::new(act), Box::new(hear));
+        Self(Arc::new(Script { act: Some(act), hear: Some(hear), ..Script::default() }))
     }
 
     pub(crate) fn heard(&self) -> Heard {
@@ -84,17 +112,36 @@ impl Fake {
         tidegate_client::Client::builder(format!("http://{address}")).deadline(PATIENCE)
     }
 
-    async fn act(&self, calls: usize) -> Act {
-        let number = {
-            let mut heard = self.0.heard.lock().unwrap();
-            heard.messages.push(calls);
-            heard.messages.len() - 1
-        };
-        let act = self.0.act.as_ref().map_or(Act::Allow, |act| act(number));
-        if matches!(act, Act::Hang) {
-            std::future::pending::<()>().await;
+    async fn act(&self, number: usize) -> Result<Act, Status> {
+        done(self.0.act.as_ref().map_or(Act::Allow, |act| act(number))).await
+    }
+
+    async fn hear(&self) -> Result<Act, Status> {
+        let number = self.count(|heard| &mut heard.told);
+        done(self.0.hear.as_ref().map_or(Act::Allow, |hear| hear(number))).await
+    }
+
+    /// The number of a message, from 0.
+    fn count(&self, of: impl Fn(&mut Heard) -> &mut usize) -> usize {
+        let mut heard = self.0.heard.lock().unwrap();
+        let count = of(&mut heard);
+        *count += 1;
+        *count - 1
+    }
+}
+
+/// Waits as it has to, and fails if it has to.
+async fn done(mut act: Act) -> Result<Act, Status> {
+    loop {
+        match act {
+            Act::Hang => std::future::pending().await,
+            Act::Fail(code) => return Err(Status::new(code, "as the test wants it")),
+            Act::After(said, then) => {
+                said.acquire().await.unwrap().forget();
+                act = *then;
+            }
+            Act::Allow | Act::Say(_) | Act::Undecided | Act::Answers(_) => return Ok(act),
         }
-        act
     }
 }
 
@@ -105,7 +152,7 @@ fn answer(act: &Act, check: &CheckRequest) -> CheckResult {
             let (code, message) = (Code::Unavailable.into(), "the store is away".to_owned());
             check_result::Of::Failure(Failure { code, message })
         }
-        Act::Allow | Act::Fail(_) | Act::Hang => {
+        Act::Allow | Act::Answers(_) | Act::Fail(_) | Act::Hang | Act::After(..) => {
             let rule = check.attributes.first().map(|attribute| attribute.value.clone());
             check_result::Of::Response(CheckResponse {
                 allowed: true,
@@ -123,15 +170,8 @@ impl Limiter for Fake {
         &self,
         request: Request<CheckRequest>,
     ) -> Result<Response<CheckResponse>, Status> {
-        let number = {
-            let mut heard = self.0.heard.lock().unwrap();
-            heard.single += 1;
-            heard.single - 1
-        };
-        if self.0.act.as_ref().is_some_and(|act| matches!(act(number), Act::Hang)) {
-            std::future::pending::<()>().await;
-        }
-        match answer(&Act::Allow, request.get_ref()).of {
+        let act = self.act(self.count(|heard| &mut heard.single)).await?;
+        match answer(&act, request.get_ref()).of {
             Some(check_result::Of::Response(response)) => Ok(Response::new(response)),
             _ => Err(Status::unavailable("")),
         }
@@ -142,11 +182,17 @@ impl Limiter for Fake {
         request: Request<CheckManyRequest>,
     ) -> Result<Response<CheckManyResponse>, Status> {
         let checks = &request.get_ref().checks;
-        let act = self.act(checks.len()).await;
-        if let Act::Fail(code) = act {
-            return Err(Status::new(code, "as the test wants it"));
-        }
-        let results = checks.iter().map(|check| answer(&act, check)).collect();
+        let number = {
+            let mut heard = self.0.heard.lock().unwrap();
+            heard.messages.push(checks.len());
+            heard.messages.len() - 1
+        };
+        let act = self.act(number).await?;
+        let results = checks.iter().map(|check| answer(&act, check));
+        let results = match act {
+            Act::Answers(count) => results.rev().cycle().take(count).collect(),
+            _ => results.collect(),
+        };
         Ok(Response::new(CheckManyResponse { results }))
     }
 
@@ -158,6 +204,7 @@ impl Limiter for Fake {
         &self,
         request: Request<RefundRequest>,
     ) -> Result<Response<RefundResponse>, Status> {
+        self.hear().await?;
         self.0.heard.lock().unwrap().refunds.push(request.into_inner());
         Ok(Response::new(RefundResponse::default()))
     }
@@ -166,6 +213,7 @@ impl Limiter for Fake {
         &self,
         request: Request<ReleaseRequest>,
     ) -> Result<Response<ReleaseResponse>, Status> {
+        self.hear().await?;
         self.0.heard.lock().unwrap().releases.push(request.into_inner());
         Ok(Response::new(ReleaseResponse::default()))
     }
@@ -174,6 +222,7 @@ impl Limiter for Fake {
         &self,
         request: Request<CountResponseRequest>,
     ) -> Result<Response<CountResponseResponse>, Status> {
+        self.hear().await?;
         self.0.heard.lock().unwrap().responses.push(request.into_inner());
         Ok(Response::new(CountResponseResponse::default()))
     }
