@@ -8,6 +8,8 @@
 //! | [`head`] | heads of HTTP/1 from bytes, and back |
 //! | [`answer`] | one request over one connection, without a general client in between |
 //! | [`framing`] | where a body of HTTP/1 ends |
+//! | [`kept`] | bodies that can be taken back from a connection that did nothing with them |
+//! | [`together`] | what belongs to one connection of HTTP/2, as one task |
 //! | [`ended`] | what a response holds until its end |
 //! | [`tunnel`] | connections that change their protocol |
 //! | [`websocket`] | WebSockets over HTTP/2 |
@@ -17,7 +19,9 @@ pub(crate) mod ended;
 pub(crate) mod framing;
 pub(crate) mod head;
 pub(crate) mod hop;
+pub(crate) mod kept;
 pub(crate) mod origin;
+pub(crate) mod together;
 pub(crate) mod tunnel;
 pub(crate) mod websocket;
 
@@ -40,8 +44,9 @@ use crate::problem::Problem;
 use crate::route::{HostHeader, Route};
 use crate::upstream::Server;
 use crate::upstream::load::{Busy, Priority};
-use crate::upstream::pool::{Lent, SendError};
+use crate::upstream::pool::{Lent, SendError, copied};
 use ended::Ended;
+use kept::Kept;
 use origin::{Origin, is_of_origin};
 
 pub(crate) const UNREACHABLE: Problem = Problem::BadGateway("the service cannot be reached");
@@ -69,7 +74,7 @@ struct Reached {
 
 /// Why one upstream did not answer, and the request where it was not sent.
 enum Missed {
-    Unsent(Box<Request<RequestBody>>),
+    Unsent(Box<Request<Kept>>),
     Broken,
     Late,
 }
@@ -131,7 +136,7 @@ impl Forward<'_> {
         &self,
         request: Request<Incoming>,
         protocol: Option<&HeaderValue>,
-    ) -> Result<Request<RequestBody>, Problem> {
+    ) -> Result<Request<Kept>, Problem> {
         let bounds = &self.route.bounds;
         let (Parts { method, uri, version, mut headers, .. }, body) = request.into_parts();
         if length(&headers)?.is_some_and(|length| length > bounds.body_bytes_max) {
@@ -146,7 +151,7 @@ impl Forward<'_> {
             headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             headers.insert(UPGRADE, protocol.clone());
         }
-        let mut request = Request::new(body);
+        let mut request = Request::new(Kept::from(body));
         *request.method_mut() = method;
         *request.uri_mut() = uri.into_parts().path_and_query.map_or_else(Uri::default, Uri::from);
         *request.headers_mut() = headers;
@@ -199,7 +204,7 @@ impl Forward<'_> {
 
     /// Asks upstreams until one answers, none may be asked any more, or asking again might do twice what was
     /// to be done once.
-    async fn reach(&self, mut request: Request<RequestBody>) -> Result<Reached, Problem> {
+    async fn reach(&self, mut request: Request<Kept>) -> Result<Reached, Problem> {
         let upstreams = &self.route.upstreams;
         let progress = request.body().progress();
         let can_replay = request.body().is_empty()
@@ -288,7 +293,7 @@ impl Forward<'_> {
     async fn exchange(
         &self,
         server: &Server,
-        request: Request<RequestBody>,
+        request: Request<Kept>,
         progress: Option<&Arc<Progress>>,
     ) -> Result<(Response<Incoming>, Lent), Missed> {
         let connect_timeout = self.route.upstreams.settings.connect_timeout;
@@ -339,15 +344,6 @@ fn switched(reached: Reached, asked: Option<&HeaderValue>) -> Result<Reached, Pr
         .zip(to)
         .is_some_and(|(asked, to)| asked.as_bytes().eq_ignore_ascii_case(to.as_bytes()));
     if is_asked { Ok(reached) } else { Err(BROKEN) }
-}
-
-/// The same request once more, where it has no body.
-fn copied(request: &Request<RequestBody>) -> Request<RequestBody> {
-    let mut copy = Request::new(RequestBody::empty());
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    copy.headers_mut().clone_from(request.headers());
-    copy
 }
 
 /// Over HTTP/2 cookies come in several lines, which HTTP/1 knows as one (RFC 9113, section 8.2.3).
