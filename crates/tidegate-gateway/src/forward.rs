@@ -34,7 +34,7 @@ use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use tidegate_server::metrics::UpstreamFailure;
 use tidegate_tower::grpc;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use crate::access_log::Entry;
 use crate::body::{Progress, RequestBody, ResponseBody};
@@ -52,6 +52,9 @@ use origin::{Origin, is_of_origin};
 pub(crate) const UNREACHABLE: Problem = Problem::BadGateway("the service cannot be reached");
 pub(crate) const BROKEN: Problem =
     Problem::BadGateway("the service gave no answer that can be read");
+
+/// How often it is looked whether a body gets on, in the time that a response may take.
+const LOOKS: u32 = 16;
 
 /// One request that is to be forwarded.
 pub(crate) struct Forward<'g> {
@@ -289,7 +292,7 @@ impl Forward<'_> {
     }
 
     /// Sends a request to one upstream. The time for the response begins anew for as long as the client sends
-    /// its body.
+    /// its body: at the last look before some of it came, so that it is never longer than was asked for.
     async fn exchange(
         &self,
         server: &Server,
@@ -298,9 +301,13 @@ impl Forward<'_> {
     ) -> Result<(Response<Incoming>, Lent), Missed> {
         let connect_timeout = self.route.upstreams.settings.connect_timeout;
         let mut sending = pin!(server.pool.send(request, connect_timeout));
-        let mut frames = 0;
+        let bound = self.route.bounds.response_timeout;
+        let look_every = if progress.is_some() { bound / LOOKS } else { bound };
+        let (mut since, mut frames) = (Instant::now(), 0);
+        let mut looked = since;
         loop {
-            match timeout(self.route.bounds.response_timeout, sending.as_mut()).await {
+            let until = (since + bound).min(looked + look_every);
+            match timeout_at(until, sending.as_mut()).await {
                 Ok(Ok(answered)) => return Ok(answered),
                 Ok(Err(SendError::Connect(unsent, error))) => {
                     tracing::debug!(upstream = server.name(), %error, "no connection");
@@ -311,11 +318,13 @@ impl Forward<'_> {
                     return Err(Missed::Broken);
                 }
                 Err(_) => {
+                    let before = std::mem::replace(&mut looked, Instant::now());
                     let now = progress.map_or(0, |progress| progress.frames());
-                    if now == frames {
+                    if now != frames {
+                        (since, frames) = (before, now);
+                    } else if looked >= since + bound {
                         return Err(Missed::Late);
                     }
-                    frames = now;
                 }
             }
         }
