@@ -24,6 +24,10 @@ pub enum Balance {
 /// How much more than its share one upstream gets under [`Balance::Hash`] before others help out, in percent.
 const SHARE_PERCENT_MAX: usize = 125;
 
+/// How many requests are under way at an upstream before others help out. A share of next to nothing is one
+/// request, and two at a time would be enough to send a value elsewhere; so few swamp nobody.
+const HELPED_FROM: usize = 8;
+
 /// Upstreams in the order in which they take their turns.
 #[derive(Debug)]
 pub(crate) struct Balancer {
@@ -117,6 +121,7 @@ impl Balancer {
         let busy: usize =
             scored.iter().map(|(_, index)| self.servers[*index].load.under_way()).sum();
         let share = (busy + 1) * SHARE_PERCENT_MAX / 100 / scored.len().max(1) + 1;
+        let share = share.max(HELPED_FROM);
         let roomy = scored.iter().find(|(_, index)| self.servers[*index].load.under_way() < share);
         roomy.or(scored.first()).map(|(_, index)| *index)
     }
@@ -226,6 +231,22 @@ mod tests {
         }
         assert!(counts.iter().all(|count| (800..1_200).contains(count)), "{counts:?}");
         assert!((600..900).contains(&moved), "{moved}");
+    }
+
+    #[tokio::test]
+    async fn one_value_stays_at_its_upstream_while_there_is_little_to_do() {
+        let balancer = balancer(&[1, 1, 1], Balance::Hash("user".into()));
+        let now = Instant::now();
+        let mut busy = Vec::new();
+        let mut taken = Vec::new();
+        for _ in 0..=HELPED_FROM {
+            let (index, server) = balancer.next(Some(b"ann"), &[], now).unwrap();
+            busy.extend(server.load.begin(Priority::Usual));
+            taken.push(index);
+        }
+        let helper = taken.pop();
+        assert_eq!(taken, [taken[0]; HELPED_FROM]);
+        assert_ne!(helper, Some(taken[0]), "then others help out");
     }
 
     #[tokio::test]
