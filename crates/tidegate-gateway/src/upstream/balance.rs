@@ -105,9 +105,22 @@ impl Balancer {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Whose turn it is. The turns of those that are passed over go to the others in turn: if each went to
+    /// whoever comes next, a neighbour would do the work of two.
     fn in_turn(&self, from: usize, may: impl Fn(&usize) -> bool) -> Option<usize> {
         let count = self.turns.len();
-        (0..count).map(|step| self.turns[(from % count + step) % count]).find(|index| may(index))
+        let (round, at) = (from / count, from % count);
+        if may(&self.turns[at]) {
+            return Some(self.turns[at]);
+        }
+        let allowed: Vec<bool> = (0..self.servers.len()).map(|index| may(&index)).collect();
+        let passed = |turns: &[usize]| turns.iter().filter(|index| !allowed[**index]).count();
+        let all_passed = passed(&self.turns);
+        let left = count - all_passed;
+        // How many turns were passed over before this one, over all rounds.
+        let before = round.wrapping_mul(all_passed).wrapping_add(passed(&self.turns[..at]));
+        let mut others = self.turns.iter().filter(|index| allowed[**index]);
+        others.nth(before.checked_rem(left)?).copied()
     }
 
     /// The one that scores highest for this value. When an upstream comes or goes, only the values that were
@@ -164,6 +177,9 @@ fn mixed(number: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::upstream::load::Priority;
     use crate::upstream::{ServerSettings, UpstreamSettings};
@@ -205,6 +221,31 @@ mod tests {
         both.sort_unstable();
         assert_eq!(both, [0, 1]);
         assert!(balancer.next(None, &[0, 1], Instant::now()).is_none(), "all were tried");
+    }
+
+    proptest! {
+        #[test]
+        fn turns_of_servers_that_are_left_out_are_shared_by_weight(
+            servers in vec((1_u32..=9, any::<bool>()), 1..8),
+            first in 0_usize..7,
+        ) {
+            let weights: Vec<u32> = servers.iter().map(|(weight, _)| *weight).collect();
+            // One of them stays whatever is drawn.
+            let stays = first % servers.len();
+            let is_out = |index: &usize| servers[*index].1 && *index != stays;
+            let out: Vec<usize> = (0..servers.len()).filter(is_out).collect();
+            let balancer = balancer(&weights, Balance::RoundRobin);
+            let all: usize = weights.iter().map(|weight| *weight as usize).sum();
+            let out_weight: usize = out.iter().map(|index| weights[*index] as usize).sum();
+            let mut counts = vec![0; servers.len()];
+            for _ in 0..all * (all - out_weight) {
+                counts[balancer.next(None, &out, Instant::now()).unwrap().0] += 1;
+            }
+            for (index, count) in counts.into_iter().enumerate() {
+                let share = if out.contains(&index) { 0 } else { weights[index] as usize * all };
+                prop_assert_eq!(count, share, "{} of {:?}", index, &weights);
+            }
+        }
     }
 
     #[tokio::test]
