@@ -92,7 +92,9 @@ impl Balancer {
                 };
                 let is_less = |one: usize, two: usize| {
                     let ((one, one_weight), (two, two_weight)) = (load(one), load(two));
-                    one * two_weight < two * one_weight
+                    // Where both have nothing to do the draw stands, which goes by weight: the heavier
+                    // one would get all otherwise.
+                    one.max(two) > 1 && one * two_weight < two * one_weight
                 };
                 Some(other.filter(|other| is_less(*other, first)).unwrap_or(first))
             }
@@ -253,6 +255,13 @@ mod tests {
         let balancer = balancer(&[1, 1], Balance::LeastLoaded);
         let _busy = balancer.servers()[0].load.begin(Priority::Usual);
         assert_eq!(picked(&balancer, None, 20), [1; 20]);
+    }
+
+    #[tokio::test]
+    async fn those_that_have_nothing_to_do_are_drawn_by_weight() {
+        let balancer = balancer(&[1, 3], Balance::LeastLoaded);
+        let light = picked(&balancer, None, 4_000).iter().filter(|index| **index == 0).count();
+        assert!((900..1_100).contains(&light), "{light}");
     }
 
     #[tokio::test]
