@@ -8,6 +8,8 @@
 //! | [`head`] | heads of HTTP/1 from bytes, and back |
 //! | [`answer`] | one request over one connection, without a general client in between |
 //! | [`framing`] | where a body of HTTP/1 ends |
+//! | [`kept`] | bodies that can be taken back from a connection that did nothing with them |
+//! | [`together`] | what belongs to one connection of HTTP/2, as one task |
 //! | [`ended`] | what a response holds until its end |
 //! | [`tunnel`] | connections that change their protocol |
 //! | [`websocket`] | WebSockets over HTTP/2 |
@@ -17,7 +19,9 @@ pub(crate) mod ended;
 pub(crate) mod framing;
 pub(crate) mod head;
 pub(crate) mod hop;
+pub(crate) mod kept;
 pub(crate) mod origin;
+pub(crate) mod together;
 pub(crate) mod tunnel;
 pub(crate) mod websocket;
 
@@ -30,7 +34,7 @@ use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use tidegate_server::metrics::UpstreamFailure;
 use tidegate_tower::grpc;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use crate::access_log::Entry;
 use crate::body::{Progress, RequestBody, ResponseBody};
@@ -40,13 +44,17 @@ use crate::problem::Problem;
 use crate::route::{HostHeader, Route};
 use crate::upstream::Server;
 use crate::upstream::load::{Busy, Priority};
-use crate::upstream::pool::{Lent, SendError};
+use crate::upstream::pool::{Lent, SendError, copied};
 use ended::Ended;
+use kept::Kept;
 use origin::{Origin, is_of_origin};
 
 pub(crate) const UNREACHABLE: Problem = Problem::BadGateway("the service cannot be reached");
 pub(crate) const BROKEN: Problem =
     Problem::BadGateway("the service gave no answer that can be read");
+
+/// How often it is looked whether a body gets on, in the time that a response may take.
+const LOOKS: u32 = 16;
 
 /// One request that is to be forwarded.
 pub(crate) struct Forward<'g> {
@@ -69,7 +77,7 @@ struct Reached {
 
 /// Why one upstream did not answer, and the request where it was not sent.
 enum Missed {
-    Unsent(Box<Request<RequestBody>>),
+    Unsent(Box<Request<Kept>>),
     Broken,
     Late,
 }
@@ -131,7 +139,7 @@ impl Forward<'_> {
         &self,
         request: Request<Incoming>,
         protocol: Option<&HeaderValue>,
-    ) -> Result<Request<RequestBody>, Problem> {
+    ) -> Result<Request<Kept>, Problem> {
         let bounds = &self.route.bounds;
         let (Parts { method, uri, version, mut headers, .. }, body) = request.into_parts();
         if length(&headers)?.is_some_and(|length| length > bounds.body_bytes_max) {
@@ -146,7 +154,7 @@ impl Forward<'_> {
             headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             headers.insert(UPGRADE, protocol.clone());
         }
-        let mut request = Request::new(body);
+        let mut request = Request::new(Kept::from(body));
         *request.method_mut() = method;
         *request.uri_mut() = uri.into_parts().path_and_query.map_or_else(Uri::default, Uri::from);
         *request.headers_mut() = headers;
@@ -199,7 +207,7 @@ impl Forward<'_> {
 
     /// Asks upstreams until one answers, none may be asked any more, or asking again might do twice what was
     /// to be done once.
-    async fn reach(&self, mut request: Request<RequestBody>) -> Result<Reached, Problem> {
+    async fn reach(&self, mut request: Request<Kept>) -> Result<Reached, Problem> {
         let upstreams = &self.route.upstreams;
         let progress = request.body().progress();
         let can_replay = request.body().is_empty()
@@ -284,18 +292,22 @@ impl Forward<'_> {
     }
 
     /// Sends a request to one upstream. The time for the response begins anew for as long as the client sends
-    /// its body.
+    /// its body: at the last look before some of it came, so that it is never longer than was asked for.
     async fn exchange(
         &self,
         server: &Server,
-        request: Request<RequestBody>,
+        request: Request<Kept>,
         progress: Option<&Arc<Progress>>,
     ) -> Result<(Response<Incoming>, Lent), Missed> {
         let connect_timeout = self.route.upstreams.settings.connect_timeout;
         let mut sending = pin!(server.pool.send(request, connect_timeout));
-        let mut frames = 0;
+        let bound = self.route.bounds.response_timeout;
+        let look_every = if progress.is_some() { bound / LOOKS } else { bound };
+        let (mut since, mut frames) = (Instant::now(), 0);
+        let mut looked = since;
         loop {
-            match timeout(self.route.bounds.response_timeout, sending.as_mut()).await {
+            let until = (since + bound).min(looked + look_every);
+            match timeout_at(until, sending.as_mut()).await {
                 Ok(Ok(answered)) => return Ok(answered),
                 Ok(Err(SendError::Connect(unsent, error))) => {
                     tracing::debug!(upstream = server.name(), %error, "no connection");
@@ -306,11 +318,13 @@ impl Forward<'_> {
                     return Err(Missed::Broken);
                 }
                 Err(_) => {
+                    let before = std::mem::replace(&mut looked, Instant::now());
                     let now = progress.map_or(0, |progress| progress.frames());
-                    if now == frames {
+                    if now != frames {
+                        (since, frames) = (before, now);
+                    } else if looked >= since + bound {
                         return Err(Missed::Late);
                     }
-                    frames = now;
                 }
             }
         }
@@ -339,15 +353,6 @@ fn switched(reached: Reached, asked: Option<&HeaderValue>) -> Result<Reached, Pr
         .zip(to)
         .is_some_and(|(asked, to)| asked.as_bytes().eq_ignore_ascii_case(to.as_bytes()));
     if is_asked { Ok(reached) } else { Err(BROKEN) }
-}
-
-/// The same request once more, where it has no body.
-fn copied(request: &Request<RequestBody>) -> Request<RequestBody> {
-    let mut copy = Request::new(RequestBody::empty());
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    copy.headers_mut().clone_from(request.headers());
-    copy
 }
 
 /// Over HTTP/2 cookies come in several lines, which HTTP/1 knows as one (RFC 9113, section 8.2.3).

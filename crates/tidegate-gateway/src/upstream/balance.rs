@@ -24,6 +24,10 @@ pub enum Balance {
 /// How much more than its share one upstream gets under [`Balance::Hash`] before others help out, in percent.
 const SHARE_PERCENT_MAX: usize = 125;
 
+/// How many requests are under way at an upstream before others help out. A share of next to nothing is one
+/// request, and two at a time would be enough to send a value elsewhere; so few swamp nobody.
+const HELPED_FROM: usize = 8;
+
 /// Upstreams in the order in which they take their turns.
 #[derive(Debug)]
 pub(crate) struct Balancer {
@@ -88,7 +92,9 @@ impl Balancer {
                 };
                 let is_less = |one: usize, two: usize| {
                     let ((one, one_weight), (two, two_weight)) = (load(one), load(two));
-                    one * two_weight < two * one_weight
+                    // Where both have nothing to do the draw stands, which goes by weight: the heavier
+                    // one would get all otherwise.
+                    one.max(two) > 1 && one * two_weight < two * one_weight
                 };
                 Some(other.filter(|other| is_less(*other, first)).unwrap_or(first))
             }
@@ -101,9 +107,22 @@ impl Balancer {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Whose turn it is. The turns of those that are passed over go to the others in turn: if each went to
+    /// whoever comes next, a neighbour would do the work of two.
     fn in_turn(&self, from: usize, may: impl Fn(&usize) -> bool) -> Option<usize> {
         let count = self.turns.len();
-        (0..count).map(|step| self.turns[(from % count + step) % count]).find(|index| may(index))
+        let (round, at) = (from / count, from % count);
+        if may(&self.turns[at]) {
+            return Some(self.turns[at]);
+        }
+        let allowed: Vec<bool> = (0..self.servers.len()).map(|index| may(&index)).collect();
+        let passed = |turns: &[usize]| turns.iter().filter(|index| !allowed[**index]).count();
+        let all_passed = passed(&self.turns);
+        let left = count - all_passed;
+        // How many turns were passed over before this one, over all rounds.
+        let before = round.wrapping_mul(all_passed).wrapping_add(passed(&self.turns[..at]));
+        let mut others = self.turns.iter().filter(|index| allowed[**index]);
+        others.nth(before.checked_rem(left)?).copied()
     }
 
     /// The one that scores highest for this value. When an upstream comes or goes, only the values that were
@@ -117,6 +136,7 @@ impl Balancer {
         let busy: usize =
             scored.iter().map(|(_, index)| self.servers[*index].load.under_way()).sum();
         let share = (busy + 1) * SHARE_PERCENT_MAX / 100 / scored.len().max(1) + 1;
+        let share = share.max(HELPED_FROM);
         let roomy = scored.iter().find(|(_, index)| self.servers[*index].load.under_way() < share);
         roomy.or(scored.first()).map(|(_, index)| *index)
     }
@@ -159,6 +179,9 @@ fn mixed(number: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::upstream::load::Priority;
     use crate::upstream::{ServerSettings, UpstreamSettings};
@@ -202,11 +225,43 @@ mod tests {
         assert!(balancer.next(None, &[0, 1], Instant::now()).is_none(), "all were tried");
     }
 
+    proptest! {
+        #[test]
+        fn turns_of_servers_that_are_left_out_are_shared_by_weight(
+            servers in vec((1_u32..=9, any::<bool>()), 1..8),
+            first in 0_usize..7,
+        ) {
+            let weights: Vec<u32> = servers.iter().map(|(weight, _)| *weight).collect();
+            // One of them stays whatever is drawn.
+            let stays = first % servers.len();
+            let is_out = |index: &usize| servers[*index].1 && *index != stays;
+            let out: Vec<usize> = (0..servers.len()).filter(is_out).collect();
+            let balancer = balancer(&weights, Balance::RoundRobin);
+            let all: usize = weights.iter().map(|weight| *weight as usize).sum();
+            let out_weight: usize = out.iter().map(|index| weights[*index] as usize).sum();
+            let mut counts = vec![0; servers.len()];
+            for _ in 0..all * (all - out_weight) {
+                counts[balancer.next(None, &out, Instant::now()).unwrap().0] += 1;
+            }
+            for (index, count) in counts.into_iter().enumerate() {
+                let share = if out.contains(&index) { 0 } else { weights[index] as usize * all };
+                prop_assert_eq!(count, share, "{} of {:?}", index, &weights);
+            }
+        }
+    }
+
     #[tokio::test]
     async fn the_less_busy_of_two_is_taken() {
         let balancer = balancer(&[1, 1], Balance::LeastLoaded);
         let _busy = balancer.servers()[0].load.begin(Priority::Usual);
         assert_eq!(picked(&balancer, None, 20), [1; 20]);
+    }
+
+    #[tokio::test]
+    async fn those_that_have_nothing_to_do_are_drawn_by_weight() {
+        let balancer = balancer(&[1, 3], Balance::LeastLoaded);
+        let light = picked(&balancer, None, 4_000).iter().filter(|index| **index == 0).count();
+        assert!((900..1_100).contains(&light), "{light}");
     }
 
     #[tokio::test]
@@ -226,6 +281,22 @@ mod tests {
         }
         assert!(counts.iter().all(|count| (800..1_200).contains(count)), "{counts:?}");
         assert!((600..900).contains(&moved), "{moved}");
+    }
+
+    #[tokio::test]
+    async fn one_value_stays_at_its_upstream_while_there_is_little_to_do() {
+        let balancer = balancer(&[1, 1, 1], Balance::Hash("user".into()));
+        let now = Instant::now();
+        let mut busy = Vec::new();
+        let mut taken = Vec::new();
+        for _ in 0..=HELPED_FROM {
+            let (index, server) = balancer.next(Some(b"ann"), &[], now).unwrap();
+            busy.extend(server.load.begin(Priority::Usual));
+            taken.push(index);
+        }
+        let helper = taken.pop();
+        assert_eq!(taken, [taken[0]; HELPED_FROM]);
+        assert_ne!(helper, Some(taken[0]), "then others help out");
     }
 
     #[tokio::test]

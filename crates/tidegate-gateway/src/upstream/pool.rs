@@ -5,6 +5,7 @@
 //! It is written here rather than taken from a library because it says of each failure whether the request
 //! left, which is what makes a retry safe, and counts what is open.
 
+use std::error::Error as _;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,14 +16,15 @@ use http::uri::{Authority, Uri};
 use http::{HeaderValue, Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use super::connect::{Connector, Protocol, Wire};
 use super::hearing::Hearing;
-use crate::body::RequestBody;
+use crate::forward::kept::Kept;
+use crate::forward::together::together;
 
 /// The most idle connections that are kept.
 const IDLE_MAX: usize = 512;
@@ -33,12 +35,25 @@ const READY_TIMEOUT: Duration = Duration::from_secs(1);
 const HEAD_BYTES_MAX: usize = 256 << 10;
 const HEADERS_MAX: usize = 256;
 
-type Two = http2::SendRequest<RequestBody>;
+/// How often a request is sent over HTTP/2 that the server says it has not looked at: connections may end
+/// faster than requests find their way to the next one.
+const UNPROCESSED_MAX: usize = 16;
+/// How many connections one request opens for that. A new connection that does the same again and again is no
+/// connection.
+const OPENED_MAX: usize = 3;
+
+/// A connection of HTTP/2.
+#[derive(Clone, Debug)]
+struct Two {
+    sender: http2::SendRequest<Kept>,
+    /// Which of them it is.
+    number: usize,
+}
 
 /// A connection of HTTP/1.
 #[derive(Debug)]
 struct One {
-    sender: http1::SendRequest<RequestBody>,
+    sender: http1::SendRequest<Kept>,
     /// What keeps it going.
     task: AbortHandle,
 }
@@ -56,6 +71,8 @@ struct Inner {
     idle_timeout: Duration,
     idle: Mutex<Vec<(One, Instant)>>,
     shared: tokio::sync::Mutex<Option<Two>>,
+    /// How many connections of HTTP/2 there have been.
+    twos: AtomicUsize,
     /// Set where the upstream is known to speak HTTP/1, so that there is nothing to share.
     is_unshared: AtomicBool,
     open: Arc<AtomicUsize>,
@@ -64,8 +81,8 @@ struct Inner {
 /// Why there is no response.
 #[derive(Debug)]
 pub(crate) enum SendError {
-    /// There is no connection; nothing was sent.
-    Connect(Box<Request<RequestBody>>, io::Error),
+    /// There is no connection; nothing was sent, or nothing that the upstream looked at.
+    Connect(Box<Request<Kept>>, io::Error),
     /// The connection broke, and what came was no response. The upstream may have seen the request.
     Broken(hyper::Error),
 }
@@ -85,6 +102,7 @@ impl Pool {
             idle_timeout,
             idle: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
+            twos: AtomicUsize::new(0),
             is_unshared,
             open: Arc::default(),
         };
@@ -95,48 +113,86 @@ impl Pool {
     /// until the response; connecting has its own.
     pub(crate) async fn send(
         &self,
-        mut request: Request<RequestBody>,
+        request: Request<impl Into<Kept>>,
         connect_timeout: Duration,
     ) -> Result<(Response<Incoming>, Lent), SendError> {
+        let mut request = request.map(Into::into);
         let is_upgrade = request.headers().contains_key(UPGRADE);
+        let (mut sent, mut opened) = (0, 0);
         loop {
             let sender = timeout(connect_timeout, self.sender(is_upgrade)).await;
             let (sender, is_new) = match sender.unwrap_or_else(|late| Err(late.into())) {
                 Ok(sender) => sender,
                 Err(error) => return Err(SendError::Connect(Box::new(request), error)),
             };
-            let sent = match sender {
-                Sender::One(mut one) => match one.sender.try_send_request(as_one(request)).await {
-                    Ok(response) => {
-                        return Ok((response, Lent { pool: self.clone(), sender: Some(one) }));
-                    }
-                    Err(error) => error,
-                },
-                Sender::Two(mut two) => {
-                    let scheme = self.inner.connector.url.protocol.scheme();
-                    match two.try_send_request(as_two(request, scheme)).await {
-                        Ok(response) => {
-                            return Ok((response, Lent { pool: self.clone(), sender: None }));
-                        }
-                        Err(error) => {
-                            self.forget(&two).await;
-                            error
-                        }
-                    }
+            let answered = match sender {
+                Sender::One(one) => self.send_one(one, request, is_new).await,
+                Sender::Two(two) => {
+                    (sent, opened) = (sent + 1, opened + usize::from(is_new));
+                    self.send_two(two, request).await
                 }
             };
-            let mut error = sent;
-            match error.take_message() {
-                // It was closed before anything was written: another one does. A new connection that
-                // does the same again and again is no connection.
-                Some(unsent) if !is_new => request = unsent,
-                Some(unsent) => {
-                    let error = io::Error::other(error.into_error());
-                    return Err(SendError::Connect(Box::new(unsent), error));
+            match answered {
+                Ok(answered) => return Ok(answered),
+                Err(Unanswered::Again(again, _))
+                    if sent < UNPROCESSED_MAX && opened < OPENED_MAX =>
+                {
+                    request = again;
                 }
-                None => return Err(SendError::Broken(error.into_error())),
+                Err(Unanswered::Again(unsent, error) | Unanswered::Failed(unsent, error)) => {
+                    return Err(SendError::Connect(Box::new(unsent), io::Error::other(error)));
+                }
+                Err(Unanswered::Broken(error)) => return Err(SendError::Broken(error)),
             }
         }
+    }
+
+    async fn send_one(
+        &self,
+        mut one: One,
+        request: Request<Kept>,
+        is_new: bool,
+    ) -> Result<(Response<Incoming>, Lent), Unanswered> {
+        let mut error = match one.sender.try_send_request(as_one(request)).await {
+            Ok(response) => {
+                return Ok((response, Lent { pool: self.clone(), sender: Some(one) }));
+            }
+            Err(error) => error,
+        };
+        Err(match error.take_message() {
+            // It was closed before anything was written: another one does. A new connection that does the
+            // same again and again is no connection.
+            Some(unsent) if !is_new => Unanswered::Again(unsent, error.into_error()),
+            Some(unsent) => Unanswered::Failed(unsent, error.into_error()),
+            None => Unanswered::Broken(error.into_error()),
+        })
+    }
+
+    async fn send_two(
+        &self,
+        mut two: Two,
+        request: Request<Kept>,
+    ) -> Result<(Response<Incoming>, Lent), Unanswered> {
+        let mut request = as_two(request, self.inner.connector.url.protocol.scheme());
+        let mut again = copied(&request);
+        let keeper = request.body_mut().keep();
+        let mut error = match two.sender.try_send_request(request).await {
+            Ok(response) => return Ok((response, Lent { pool: self.clone(), sender: None })),
+            Err(error) => error,
+        };
+        let unsent = error.take_message();
+        let error = error.into_error();
+        let fate = if unsent.is_some() { Fate::Unprocessed } else { Fate::of(&error) };
+        if fate == Fate::Unknown {
+            return Err(Unanswered::Broken(error));
+        }
+        self.retire(&two).await;
+        let Some(body) = keeper.take_back() else { return Err(Unanswered::Broken(error)) };
+        *again.body_mut() = body;
+        Err(match fate {
+            Fate::Unprocessed => Unanswered::Again(again, error),
+            Fate::Blamed | Fate::Unknown => Unanswered::Failed(again, error),
+        })
     }
 
     /// How many connections are open, idle ones too.
@@ -169,7 +225,7 @@ impl Pool {
         }
         // Whoever comes while the connection is made that all share waits for it.
         let mut shared = self.inner.shared.lock().await;
-        if let Some(two) = shared.as_ref().filter(|two| two.is_ready()) {
+        if let Some(two) = shared.as_ref().filter(|two| two.sender.is_ready()) {
             return Ok((Sender::Two(two.clone()), false));
         }
         let sender = self.open_one(false).await?;
@@ -207,26 +263,31 @@ impl Pool {
     }
 
     async fn open_two(&self, io: TokioIo<Wire>, open: Open) -> io::Result<Sender> {
-        let mut builder = http2::Builder::new(TokioExecutor::new());
+        let (parts, together) = together();
+        let mut builder = http2::Builder::new(parts);
         builder
             .timer(TokioTimer::new())
             .keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(20))
             .max_header_list_size(HEAD_BYTES_MAX as u32)
             .adaptive_window(true);
-        let (two, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
+        let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
         tokio::spawn(async move {
             // What goes wrong is told to the requests that are under way.
-            let _ = connection.await;
+            let taking = async move { drop(connection.await) };
+            together.run(taking).await;
             drop(open);
         });
-        Ok(Sender::Two(two))
+        // ORDERING: the number stands for itself.
+        let number = self.inner.twos.fetch_add(1, Ordering::Relaxed);
+        Ok(Sender::Two(Two { sender, number }))
     }
 
-    /// Lets the next request open another connection where this one has ended.
-    async fn forget(&self, two: &Two) {
+    /// Lets the next request open another connection where this is still the one that all share. What is
+    /// under way on it goes on.
+    async fn retire(&self, two: &Two) {
         let mut shared = self.inner.shared.lock().await;
-        if two.is_closed() && shared.as_ref().is_some_and(Two::is_closed) {
+        if shared.as_ref().is_some_and(|shared| shared.number == two.number) {
             *shared = None;
         }
     }
@@ -253,6 +314,47 @@ async fn open_http1(io: TokioIo<Hearing<Wire>>, open: Open) -> io::Result<Sender
 enum Sender {
     One(One),
     Two(Two),
+}
+
+/// Why one connection gave no response.
+enum Unanswered {
+    /// The upstream did not look at the request and does not mind: another connection does.
+    Again(Request<Kept>, hyper::Error),
+    /// The upstream did not look at the request, and is to blame.
+    Failed(Request<Kept>, hyper::Error),
+    /// The upstream may have seen it, or it cannot be sent a second time.
+    Broken(hyper::Error),
+}
+
+/// What became of a request over HTTP/2 that has no response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// The server did not look at it, in good order.
+    Unprocessed,
+    /// The server did not look at it because something is wrong.
+    Blamed,
+    Unknown,
+}
+
+impl Fate {
+    fn of(error: &hyper::Error) -> Self {
+        if error.is_user() {
+            // It waited for the server to take another stream when the connection ended.
+            return Self::Unprocessed;
+        }
+        let Some(error) = error.source().and_then(|source| source.downcast_ref::<h2::Error>())
+        else {
+            return Self::Unknown;
+        };
+        match error.reason().filter(|_| error.is_remote()) {
+            // A stream hears of a GOAWAY only where it is beyond the last one that was taken (RFC 9113,
+            // section 6.8).
+            Some(h2::Reason::NO_ERROR) if error.is_go_away() => Self::Unprocessed,
+            Some(_) if error.is_go_away() => Self::Blamed,
+            Some(h2::Reason::REFUSED_STREAM) => Self::Unprocessed,
+            _ => Self::Unknown,
+        }
+    }
 }
 
 /// Counts a connection for as long as it lives.
@@ -303,8 +405,17 @@ impl Drop for Lent {
     }
 }
 
+/// The same request once more, without its body.
+pub(crate) fn copied(request: &Request<Kept>) -> Request<Kept> {
+    let mut copy = Request::new(Kept::empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    copy.headers_mut().clone_from(request.headers());
+    copy
+}
+
 /// The request as HTTP/1 has it: a path, and the host in a header.
-fn as_one(mut request: Request<RequestBody>) -> Request<RequestBody> {
+fn as_one(mut request: Request<Kept>) -> Request<Kept> {
     *request.version_mut() = Version::HTTP_11;
     let uri = std::mem::take(request.uri_mut()).into_parts();
     if let Some(authority) = &uri.authority
@@ -323,7 +434,7 @@ fn as_one(mut request: Request<RequestBody>) -> Request<RequestBody> {
 }
 
 /// The request as HTTP/2 has it: all of it in the target.
-fn as_two(mut request: Request<RequestBody>, scheme: http::uri::Scheme) -> Request<RequestBody> {
+fn as_two(mut request: Request<Kept>, scheme: http::uri::Scheme) -> Request<Kept> {
     *request.version_mut() = Version::HTTP_2;
     request.headers_mut().remove(CONNECTION);
     let host = request.headers_mut().remove(HOST);
@@ -346,7 +457,7 @@ mod tests {
     #[test]
     fn a_request_can_change_its_version_on_every_try() {
         let request = Request::builder().uri("/a?b").header("host", "h:1");
-        let request = request.body(RequestBody::empty()).unwrap();
+        let request = request.body(Kept::empty()).unwrap();
         let two = as_two(request, http::uri::Scheme::HTTP);
         assert_eq!(two.uri().to_string(), "http://h:1/a?b");
         assert!(two.headers().is_empty());
@@ -365,7 +476,7 @@ mod tests {
             for (name, value) in lines {
                 request = request.header(*name, *value);
             }
-            let one = as_one(request.body(RequestBody::empty()).unwrap());
+            let one = as_one(request.body(Kept::empty()).unwrap());
             one.headers().get(CONNECTION).map(|value| value.to_str().unwrap().to_owned())
         };
         let upgrade = [("connection", "upgrade"), ("upgrade", "websocket"), ("te", "trailers")];

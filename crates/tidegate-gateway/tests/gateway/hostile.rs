@@ -222,6 +222,29 @@ async fn an_upstream_that_is_not_there_is_502_and_one_that_hangs_504() {
     crate::support::until("closed", || running.counts().upstream_connections == 0).await;
 }
 
+#[test]
+fn a_body_that_was_sent_at_once_does_not_double_the_time_for_an_answer() {
+    const TIME: Duration = Duration::from_millis(600);
+    tidegate_testing::undisturbed(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let hanging = Upstream::accepting(|mut stream, _| async move {
+                crate::support::read_head(&mut stream).await;
+                std::future::pending::<()>().await;
+            })
+            .await;
+            let mut settings = settings(&[&hanging.url()]);
+            settings.routes[0].bounds.response_timeout = TIME;
+            let running = gateway(settings).await;
+            let request = Request::post("/").header("host", "a").body(Full::new("x".into()));
+            let began = tokio::time::Instant::now();
+            assert_eq!(ask(port(&running), request.unwrap()).await.status(), 504);
+            let took = began.elapsed();
+            assert!((TIME * 9 / 10..TIME * 3 / 2).contains(&took), "{took:?}");
+        });
+    });
+}
+
 #[tokio::test]
 async fn an_answer_that_breaks_off_is_not_passed_off_as_whole() {
     for head in [
