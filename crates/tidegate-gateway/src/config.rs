@@ -1,6 +1,7 @@
 //! What a gateway is told before it starts: the settings of the daemon that decides for it, and its own.
 
 pub mod layer;
+mod reader;
 pub mod words;
 
 use std::fmt;
