@@ -2,6 +2,8 @@
 
 pub mod layer;
 mod reader;
+#[cfg(test)]
+mod tests;
 pub mod words;
 
 use std::fmt;

@@ -10,7 +10,7 @@ use tidegate_server::listen::Address;
 use super::GatewaySettings;
 use super::words::{BalanceWord, HostWord, LogFormatWord};
 use crate::access_log::AccessLogSettings;
-use crate::auth::AddressLists;
+use crate::auth::{AddressLists, Network};
 use crate::front::FrontBounds;
 use crate::route::{AuthSettings, Bounds, RouteSettings, Shed};
 use crate::tls::CertificateFiles;
@@ -54,7 +54,8 @@ pub struct RouteLayer {
     pub attempts: Option<Count>,
     pub probe: Option<Probe>,
     pub upstream_ca: Option<PathBuf>,
-    pub addresses: Option<AddressLists>,
+    pub allow: Option<Vec<Network>>,
+    pub deny: Option<Vec<Network>>,
     pub auth: Option<AuthSettings>,
     pub shed: Option<Shed>,
 }
@@ -145,7 +146,9 @@ impl RouteLayer {
             attempts: self.attempts.or(below.attempts),
             probe: self.probe.or(below.probe),
             upstream_ca: self.upstream_ca.or(below.upstream_ca),
-            addresses: self.addresses.or(below.addresses),
+            // Each by itself: who denies one more address does not mean to open the route to all others.
+            allow: self.allow.or(below.allow),
+            deny: self.deny.or(below.deny),
             auth: self.auth.or(below.auth),
             shed: self.shed.or(below.shed),
         }
@@ -186,7 +189,10 @@ impl RouteLayer {
             upstream,
             host: self.host.map_or(route.host, |word| word.0),
             bounds,
-            addresses: self.addresses.unwrap_or_default(),
+            addresses: AddressLists {
+                allow: self.allow.unwrap_or_default(),
+                deny: self.deny.unwrap_or_default(),
+            },
             auth: self.auth,
             shed: self.shed,
         })

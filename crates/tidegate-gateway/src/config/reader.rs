@@ -4,13 +4,14 @@
 use std::path::{Path, PathBuf};
 
 use http::header::HeaderName;
-use ipnet::IpNet;
-use tidegate_rules::document::{Fields, Node, Problems, boolean, list, list_of, number, text};
+use tidegate_rules::document::{
+    Fields, Node, Problems, Value, boolean, list, list_of, number, text,
+};
 use tidegate_server::config::file::{parsed, texts};
 use tidegate_server::config::value::Time;
 
 use super::layer::{GatewayLayer, RouteLayer};
-use crate::auth::{AddressLists, NETWORKS_MAX};
+use crate::auth::{NETWORKS_MAX, Network};
 use crate::route::{AuthSettings, ROUTES_MAX, Shed};
 use crate::tls::CertificateFiles;
 use crate::upstream::{Probe, SERVERS_MAX, ServerSettings, UpstreamUrl, WEIGHT_MAX};
@@ -87,7 +88,8 @@ impl Reader<'_, '_, '_> {
             attempts: self.parsed("attempts"),
             probe: self.probe(),
             upstream_ca: self.path("upstream_ca"),
-            addresses: self.addresses(),
+            allow: self.allow(),
+            deny: self.networks("deny"),
             auth: self.auth(),
             shed: self.shed(),
         }
@@ -106,7 +108,7 @@ impl Reader<'_, '_, '_> {
     fn servers(&mut self) -> Option<Vec<ServerSettings>> {
         let node = self.fields.take("upstream")?;
         let items: Vec<&Node> = match &node.value {
-            tidegate_rules::document::Value::Scalar(_) => vec![node],
+            Value::Scalar(_) => vec![node],
             _ => list_of(node, "upstream", self.problems)?.iter().collect(),
         };
         if items.len() > SERVERS_MAX {
@@ -118,7 +120,7 @@ impl Reader<'_, '_, '_> {
     }
 
     fn server(&mut self, node: &Node) -> Option<ServerSettings> {
-        if matches!(node.value, tidegate_rules::document::Value::Scalar(_)) {
+        if matches!(node.value, Value::Scalar(_)) {
             let url: UpstreamUrl = parsed(node, "upstream", self.problems)?;
             return Some(ServerSettings { url, weight: 1 });
         }
@@ -157,28 +159,22 @@ impl Reader<'_, '_, '_> {
         Some(Probe { path: path?, every: every?, timeout: timeout? })
     }
 
-    fn addresses(&mut self) -> Option<AddressLists> {
-        let (allow, deny) = (self.networks("allow"), self.networks("deny"));
-        (allow.is_some() || deny.is_some()).then(|| AddressLists {
-            allow: allow.unwrap_or_default(),
-            deny: deny.unwrap_or_default(),
-        })
+    /// Whom a route is for. A list of nobody is a slip, and would be as good as none.
+    fn allow(&mut self) -> Option<Vec<Network>> {
+        let help = "leave it out, or write `[0.0.0.0/0, \"::/0\"]` to allow all addresses";
+        self.filled("allow", help)?;
+        self.networks("allow")
     }
 
-    fn networks(&mut self, name: &'static str) -> Option<Vec<IpNet>> {
+    fn networks(&mut self, name: &'static str) -> Option<Vec<Network>> {
         let node = self.fields.take(name)?;
-        let items = texts(node, name, self.problems)?;
-        let networks = items.iter().map(|text| {
-            let address = || text.parse::<std::net::IpAddr>().ok().map(IpNet::from);
-            text.parse().ok().or_else(address)
-        });
-        let networks: Option<Vec<IpNet>> = networks.collect();
-        let networks = networks.filter(|networks| networks.len() <= NETWORKS_MAX);
-        if networks.is_none() {
-            self.problems.error(node.place, format!("`{name}` is no list of networks")).help =
-                Some(format!("write at most {NETWORKS_MAX}, such as `10.0.0.0/8`"));
+        let networks: Vec<Network> = self.each(name)?;
+        if networks.len() > NETWORKS_MAX {
+            let message = format!("`{name}` has more than {NETWORKS_MAX} networks");
+            self.problems.error(node.place, message).help =
+                Some("put neighbours together to one shorter prefix".to_owned());
         }
-        networks
+        Some(networks)
     }
 
     fn auth(&mut self) -> Option<AuthSettings> {
@@ -228,16 +224,29 @@ impl Reader<'_, '_, '_> {
         Some(each.collect())
     }
 
+    /// The value of a field, unless it is a list without an entry.
+    fn filled(&mut self, name: &'static str, help: &str) -> Option<()> {
+        let node = self.fields.take(name)?;
+        if matches!(&node.value, Value::List(items) if items.is_empty()) {
+            let message = format!("`{name}` is empty");
+            self.problems.error(node.place, message).help = Some(help.to_owned());
+            return None;
+        }
+        Some(())
+    }
+
     fn each<T: std::str::FromStr<Err: std::fmt::Display>>(
         &mut self,
         name: &'static str,
     ) -> Option<Vec<T>> {
         let node = self.fields.take(name)?;
-        if matches!(node.value, tidegate_rules::document::Value::Scalar(_)) {
+        if matches!(node.value, Value::Scalar(_)) {
             return parsed(node, name, self.problems).map(|value| vec![value]);
         }
         let items = list(node, name, self.problems)?;
-        items.iter().map(|item| parsed(item, name, self.problems)).collect()
+        // All of them are looked at, so that every mistake is told at once.
+        let each: Vec<_> = items.iter().map(|item| parsed(item, name, self.problems)).collect();
+        each.into_iter().collect()
     }
 
     fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(

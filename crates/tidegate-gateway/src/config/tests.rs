@@ -1,0 +1,99 @@
+//! Settings files as people write them, and what a gateway makes of them.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use tidegate_rules::Source;
+use tidegate_server::Settings;
+use tidegate_server::config::file;
+
+use super::{GatewayLayer, GatewaySettings};
+
+/// What a file says, or what is said about it.
+fn read(text: &str) -> Result<GatewaySettings, String> {
+    let source = Source::new("gateway.yaml", text);
+    let parsed = file::parse_with(&source, Path::new("/etc"), GatewayLayer::of_file);
+    let (daemon, gateway) = parsed.map_err(|report| report.to_string())?;
+    let daemon = Settings::new(daemon).map_err(|error| error.to_string())?;
+    gateway.settings(daemon).map_err(|error| error.to_string())
+}
+
+/// The same for a file that can be used, with an upstream behind all routes.
+fn used(text: &str) -> GatewaySettings {
+    let text = format!("upstream: http://127.0.0.1:1\n{text}");
+    read(&text).unwrap_or_else(|report| panic!("{text}\n{report}"))
+}
+
+/// What is said about a file that cannot be used. The line that is meant is counted from its first.
+fn refused(text: &str, line: usize, words: &[&str]) {
+    let file = format!("{text}\nupstream: http://127.0.0.1:1\n");
+    refused_alone(&file, line, words);
+}
+
+/// The same without an upstream.
+fn refused_alone(text: &str, line: usize, words: &[&str]) {
+    let Err(report) = read(text) else { panic!("it is taken:\n{text}") };
+    let place = format!("gateway.yaml:{line}:");
+    for words in [&place[..], " = help: "].iter().chain(words) {
+        assert!(report.contains(words), "no {words:?} in\n{report}");
+    }
+}
+
+fn admits(settings: &GatewaySettings, route: usize, client: &str) -> bool {
+    let client: IpAddr = client.parse().unwrap();
+    settings.routes[route].addresses.admit(Some(client))
+}
+
+#[test]
+fn a_list_of_addresses_takes_the_place_of_its_own_kind_alone() {
+    let settings = used(
+        "allow: [10.0.0.0/8]\ndeny: [10.6.6.6]\nroutes:\n  - { path: /a, deny: [10.7.7.7] }\n  \
+         - { path: /b, allow: [127.0.0.0/8, 10.6.6.6] }\n  - { path: /c, deny: [] }\n",
+    );
+    for (route, admitted, refused) in [
+        (0, &["10.1.1.1", "10.6.6.6"][..], &["127.0.0.1", "10.7.7.7"][..]),
+        (1, &["127.0.0.1"], &["10.1.1.1", "10.6.6.6"]),
+        (2, &["10.1.1.1", "10.6.6.6"], &["127.0.0.1"]),
+    ] {
+        for client in admitted {
+            assert!(admits(&settings, route, client), "{route}: {client}");
+        }
+        for client in refused {
+            assert!(!admits(&settings, route, client), "{route}: {client}");
+        }
+    }
+}
+
+#[test]
+fn an_address_in_its_longer_form_is_the_same_address() {
+    for mapped in ["::ffff:127.0.0.1", "::ffff:127.0.0.0/104", "::ffff:0:0/96"] {
+        let denying = used(&format!("deny: [\"{mapped}\"]"));
+        assert!(!admits(&denying, 0, "127.0.0.1") && admits(&denying, 0, "::1"), "{mapped}");
+        let allowing = used(&format!("allow: [\"{mapped}\"]"));
+        assert!(admits(&allowing, 0, "127.0.0.1") && !admits(&allowing, 0, "::1"), "{mapped}");
+        assert!(admits(&allowing, 0, "::ffff:127.0.0.1"), "{mapped}");
+    }
+}
+
+#[test]
+fn networks_of_ipv6_hold_no_address_of_ipv4() {
+    let settings = used("deny: [\"::/0\"]");
+    assert!(!admits(&settings, 0, "2001:db8::1") && admits(&settings, 0, "127.0.0.1"));
+    let settings = used("deny: [\"::/0\", 0.0.0.0/0]");
+    assert!(!admits(&settings, 0, "2001:db8::1") && !admits(&settings, 0, "127.0.0.1"));
+}
+
+#[test]
+fn a_short_prefix_on_a_mapped_address_is_refused_and_the_entry_is_named() {
+    let list = "allow:\n  - 192.0.2.0/24\n  - \"::ffff:10.0.0.0/8\"";
+    refused(list, 3, &["`allow` cannot be `::ffff:10.0.0.0/8`", "write `10.0.0.0/8`"]);
+    refused("deny: [ \"::ffff:0:0/95\" ]", 1, &["`::ffff:0:0/95`"]);
+    refused("deny:\n  - 192.0.2.0/24\n  - example.com", 3, &["`example.com`", "`10.0.0.0/8`"]);
+    refused("deny: [ 10.0.0.0/33 ]", 1, &["`10.0.0.0/33`"]);
+}
+
+#[test]
+fn a_list_that_allows_nobody_is_refused() {
+    refused("allow: []", 1, &["`allow` is empty", "0.0.0.0/0"]);
+    refused("routes:\n  - path: /a\n    allow: []", 3, &["`allow` is empty"]);
+}
