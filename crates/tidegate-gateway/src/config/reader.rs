@@ -205,11 +205,28 @@ impl Reader<'_, '_, '_> {
         Some(Shed { attribute: attribute?, values: values? })
     }
 
-    /// A list of pairs of files, or one pair under the names of its flags.
+    /// A list of pairs of files, or one pair under the names of its flags. Half a pair is a mistake, and not the same as
+    /// none: passwords would go over the network for everybody to read.
     fn tls(&mut self) -> Option<Vec<CertificateFiles>> {
-        let one = self.path("tls_cert").zip(self.path("tls_key"));
-        let one = one.map(|(certificate, key)| vec![CertificateFiles { certificate, key }]);
-        let Some(node) = self.fields.take("tls") else { return one };
+        let (pair, list) = (["tls_cert", "tls_key"], self.fields.take("tls"));
+        let nodes = pair.map(|name| self.fields.take(name));
+        let Some(node) = list else {
+            if let ([Some(half), None], [_, other]) | ([None, Some(half)], [other, _]) =
+                (nodes, pair)
+            {
+                let message = format!("`{other}` is missing");
+                self.problems.error(half.place, message).help =
+                    Some(format!("add `{other}: …`: there is no TLS without both"));
+            }
+            let (certificate, key) = self.path("tls_cert").zip(self.path("tls_key"))?;
+            return Some(vec![CertificateFiles { certificate, key }]);
+        };
+        if let Some((name, _)) = pair.into_iter().zip(nodes).find(|(_, node)| node.is_some()) {
+            let message = format!("`tls` stands beside `{name}`");
+            self.problems.error(node.place, message).help =
+                Some("move that pair into the list".to_owned());
+        }
+        self.filled("tls", "name a certificate and its key, or leave it out for no TLS")?;
         let items = list_of(node, "tls", self.problems)?;
         let each = items.iter().filter_map(|item| {
             let mut fields = Fields::of(item, "tls", self.problems)?;

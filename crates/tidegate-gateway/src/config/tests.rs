@@ -97,3 +97,17 @@ fn a_list_that_allows_nobody_is_refused() {
     refused("allow: []", 1, &["`allow` is empty", "0.0.0.0/0"]);
     refused("routes:\n  - path: /a\n    allow: []", 3, &["`allow` is empty"]);
 }
+
+#[test]
+fn half_of_a_certificate_is_refused_and_so_are_two_places_for_it() {
+    refused("tls_cert: cert.pem", 1, &["`tls_key` is missing"]);
+    refused("tls_key: key.pem", 1, &["`tls_cert` is missing"]);
+    let pair = "tls_cert: cert.pem\ntls_key: key.pem";
+    let both = format!("{pair}\ntls: [ {{ certificate: a.pem, key: a-key.pem }} ]");
+    refused(&both, 3, &["`tls` stands beside `tls_cert`"]);
+    refused("tls_key: key.pem\ntls: [ { certificate: a.pem, key: k.pem } ]", 2, &["`tls_key`"]);
+    refused("tls: []", 1, &["`tls` is empty"]);
+    assert_eq!(used(pair).certificates.len(), 1);
+    assert_eq!(used("tls: [ { certificate: a.pem, key: k.pem } ]").certificates.len(), 1);
+    assert_eq!(used("").certificates.len(), 0);
+}
