@@ -131,8 +131,8 @@ impl RouteLayer {
             path: self.path.or(below.path),
             domain: self.domain.or(below.domain),
             // Who names one of the two does not mean the other.
+            folder: self.folder.clone().or(below.folder.filter(|_| self.upstream.is_none())),
             upstream: self.upstream.or(below.upstream.filter(|_| self.folder.is_none())),
-            folder: self.folder.or(below.folder),
             balance: self.balance.or(below.balance),
             host: self.host.or(below.host),
             body_max: self.body_max.or(below.body_max),

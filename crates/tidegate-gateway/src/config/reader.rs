@@ -74,7 +74,7 @@ impl Reader<'_, '_, '_> {
             path: self.route_path(),
             domain: self.text("domain"),
             upstream: self.servers(),
-            folder: self.path("folder"),
+            folder: self.files(),
             balance: self.parsed("balance"),
             host: self.parsed("host"),
             body_max: self.parsed("body_max"),
@@ -102,6 +102,15 @@ impl Reader<'_, '_, '_> {
             self.problems.error(node.place, "a path begins with `/`");
         }
         Some(path)
+    }
+
+    fn files(&mut self) -> Option<PathBuf> {
+        let node = self.fields.take("folder")?;
+        if self.fields.take("upstream").is_some() {
+            self.problems.error(node.place, "`folder` stands beside `upstream`").help =
+                Some("leave one out: requests are forwarded, or answered with files".to_owned());
+        }
+        self.path("folder")
     }
 
     /// URLs, or maps of a URL and a weight.

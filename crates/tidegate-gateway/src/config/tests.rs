@@ -111,3 +111,23 @@ fn half_of_a_certificate_is_refused_and_so_are_two_places_for_it() {
     assert_eq!(used("tls: [ { certificate: a.pem, key: k.pem } ]").certificates.len(), 1);
     assert_eq!(used("").certificates.len(), 0);
 }
+
+#[test]
+fn who_names_an_upstream_means_no_folder_and_the_other_way_round() {
+    let settings = read(
+        "folder: www\nroutes:\n  - path: /files\n  - { path: /api, upstream: http://127.0.0.1:1 }\n",
+    );
+    let settings = settings.unwrap();
+    let told = settings.routes.iter().map(|route| (route.folder.is_some(), route.servers.len()));
+    assert_eq!(told.collect::<Vec<_>>(), [(true, 0), (false, 1)]);
+    let settings = used("routes:\n  - path: /api\n  - { path: /files, folder: www }\n");
+    let told = settings.routes.iter().map(|route| (route.folder.is_some(), route.servers.len()));
+    assert_eq!(told.collect::<Vec<_>>(), [(false, 1), (true, 0)]);
+}
+
+#[test]
+fn an_upstream_and_a_folder_in_one_place_are_refused() {
+    let both = "routes:\n  - path: /a\n    folder: www\n    upstream: http://127.0.0.1:1\n";
+    refused_alone(both, 3, &["`folder` stands beside `upstream`"]);
+    refused("folder: www", 1, &["`folder` stands beside `upstream`"]);
+}
