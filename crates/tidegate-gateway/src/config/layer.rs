@@ -8,7 +8,7 @@ use tidegate_server::config::value::{Count, Size, Time};
 use tidegate_server::listen::Address;
 
 use super::GatewaySettings;
-use super::words::{BalanceWord, HostWord, LogFormatWord};
+use super::words::{BalanceWord, HostWord, LogFormatWord, Wait};
 use crate::access_log::AccessLogSettings;
 use crate::auth::{AddressLists, Network};
 use crate::front::FrontBounds;
@@ -22,7 +22,7 @@ use crate::upstream::{Probe, ServerSettings, UpstreamSettings};
 pub struct GatewayLayer {
     pub listen: Option<Vec<Address>>,
     pub tls: Option<Vec<CertificateFiles>>,
-    pub head_timeout: Option<Time>,
+    pub head_timeout: Option<Wait>,
     pub head_max: Option<Size>,
     pub access_log: Option<PathBuf>,
     pub access_log_format: Option<LogFormatWord>,
@@ -44,10 +44,10 @@ pub struct RouteLayer {
     pub balance: Option<BalanceWord>,
     pub host: Option<HostWord>,
     pub body_max: Option<Size>,
-    pub body_timeout: Option<Time>,
-    pub response_timeout: Option<Time>,
-    pub idle_timeout: Option<Time>,
-    pub connect_timeout: Option<Time>,
+    pub body_timeout: Option<Wait>,
+    pub response_timeout: Option<Wait>,
+    pub idle_timeout: Option<Wait>,
+    pub connect_timeout: Option<Wait>,
     pub keep_alive: Option<Time>,
     pub in_flight_max: Option<Count>,
     pub adaptive: Option<bool>,
@@ -83,7 +83,7 @@ impl GatewayLayer {
     pub fn settings(self, daemon: Settings) -> Result<GatewaySettings, NoUpstream> {
         let usual = FrontBounds::default();
         let front = FrontBounds {
-            head_timeout: self.head_timeout.map_or(usual.head_timeout, Time::duration),
+            head_timeout: self.head_timeout.map_or(usual.head_timeout, Wait::duration),
             head_bytes_max: self.head_max.map_or(usual.head_bytes_max, Size::bytes),
         };
         let routes = self.routes.unwrap_or_else(|| vec![RouteLayer::default()]);
@@ -161,23 +161,24 @@ impl RouteLayer {
             return None;
         }
         let usual = UpstreamSettings::default();
-        let time = |time: Option<Time>, usual| time.map_or(usual, Time::duration);
+        let wait = |wait: Option<Wait>, usual| wait.map_or(usual, Wait::duration);
         let upstream = UpstreamSettings {
             balance: self.balance.map_or(usual.balance, |word| word.0),
             in_flight_max: self.in_flight_max.map_or(usual.in_flight_max, Count::number),
             is_adaptive: self.adaptive.unwrap_or(usual.is_adaptive),
             attempts: self.attempts.map_or(usual.attempts, Count::number),
-            connect_timeout: time(self.connect_timeout, usual.connect_timeout),
-            idle_timeout: time(self.keep_alive, usual.idle_timeout),
+            connect_timeout: wait(self.connect_timeout, usual.connect_timeout),
+            // Of nothing, it is a setting too: no connection is kept.
+            idle_timeout: self.keep_alive.map_or(usual.idle_timeout, Time::duration),
             probe: self.probe,
             ca: self.upstream_ca,
         };
         let usual = Bounds::default();
         let bounds = Bounds {
             body_bytes_max: self.body_max.map_or(usual.body_bytes_max, |size| size.bytes() as u64),
-            body_timeout: self.body_timeout.map(Time::duration).or(usual.body_timeout),
-            response_timeout: time(self.response_timeout, usual.response_timeout),
-            idle_timeout: time(self.idle_timeout, usual.idle_timeout),
+            body_timeout: self.body_timeout.map(Wait::duration).or(usual.body_timeout),
+            response_timeout: wait(self.response_timeout, usual.response_timeout),
+            idle_timeout: wait(self.idle_timeout, usual.idle_timeout),
         };
         let route = RouteSettings::new(servers);
         Some(RouteSettings {

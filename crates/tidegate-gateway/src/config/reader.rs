@@ -8,10 +8,12 @@ use tidegate_rules::document::{
     Fields, Node, Problems, Value, boolean, list, list_of, number, text,
 };
 use tidegate_server::config::file::{parsed, texts};
-use tidegate_server::config::value::Time;
+use tidegate_server::config::value::Size;
 
 use super::layer::{GatewayLayer, RouteLayer};
+use super::words::Wait;
 use crate::auth::{NETWORKS_MAX, Network};
+use crate::front::HEAD_BYTES_MIN;
 use crate::route::{AuthSettings, ROUTES_MAX, Shed};
 use crate::tls::CertificateFiles;
 use crate::upstream::{Probe, SERVERS_MAX, ServerSettings, UpstreamUrl, WEIGHT_MAX};
@@ -32,7 +34,7 @@ impl GatewayLayer {
             listen: reader.each("listen"),
             tls: reader.tls(),
             head_timeout: reader.parsed("head_timeout"),
-            head_max: reader.parsed("head_max"),
+            head_max: reader.head_max(),
             access_log,
             access_log_format: reader.parsed("access_log_format"),
             all: reader.route(),
@@ -49,6 +51,18 @@ struct Reader<'f, 'n, 'p> {
 }
 
 impl Reader<'_, '_, '_> {
+    fn head_max(&mut self) -> Option<Size> {
+        let node = self.fields.take("head_max")?;
+        let size: Size = self.parsed("head_max")?;
+        if size.bytes() < HEAD_BYTES_MIN {
+            let least = Size::from_bytes(HEAD_BYTES_MIN);
+            let message = format!("`head_max` is less than {least}");
+            self.problems.error(node.place, message).help =
+                Some(format!("write `{least}` or more: cookies alone can be as long"));
+        }
+        Some(size)
+    }
+
     fn routes(&mut self) -> Option<Vec<RouteLayer>> {
         let node = self.fields.take("routes")?;
         let items = list(node, "routes", self.problems)?;
@@ -160,8 +174,8 @@ impl Reader<'_, '_, '_> {
         });
         let mut time = |name: &'static str, usual: &str| {
             let node = fields.take(name);
-            let time: Option<Time> = node.and_then(|node| parsed(node, name, self.problems));
-            time.or_else(|| usual.parse().ok()).map(Time::duration)
+            let time: Option<Wait> = node.and_then(|node| parsed(node, name, self.problems));
+            time.or_else(|| usual.parse().ok()).map(Wait::duration)
         };
         let (every, timeout) = (time("every", "5s"), time("timeout", "2s"));
         fields.finish(self.problems);

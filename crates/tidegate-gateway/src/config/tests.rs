@@ -131,3 +131,28 @@ fn an_upstream_and_a_folder_in_one_place_are_refused() {
     refused_alone(both, 3, &["`folder` stands beside `upstream`"]);
     refused("folder: www", 1, &["`folder` stands beside `upstream`"]);
 }
+
+#[test]
+fn a_time_of_nothing_is_refused_where_nothing_could_be_done_in_it() {
+    for name in
+        ["head_timeout", "body_timeout", "response_timeout", "idle_timeout", "connect_timeout"]
+    {
+        for time in ["0", "0s", "0ms"] {
+            let words = [&*format!("`{name}` cannot be `{time}`"), "longer than nothing"];
+            refused(&format!("{name}: {time}"), 1, &words);
+        }
+    }
+    for name in ["every", "timeout"] {
+        let probe = format!("probe:\n  path: /healthz\n  {name}: 0s");
+        refused(&probe, 3, &[&format!("`{name}` cannot be `0s`")]);
+    }
+    let settings = used("keep_alive: 0s");
+    assert!(settings.routes[0].upstream.idle_timeout.is_zero(), "no connection is kept");
+}
+
+#[test]
+fn a_head_has_room_for_what_every_client_sends() {
+    refused("head_max: 0", 1, &["`head_max`", "8KiB"]);
+    refused("head_max: 8191", 1, &["`head_max`"]);
+    assert_eq!(used("head_max: 8KiB").front.head_bytes_max, 8 << 10);
+}

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use http::HeaderValue;
+use tidegate_server::config::value::Time;
 
 use crate::access_log::AccessLogFormat;
 use crate::route::HostHeader;
@@ -20,6 +22,17 @@ pub struct HostWord(pub HostHeader);
 /// What lines of the access log look like: `combined` or `json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogFormatWord(pub AccessLogFormat);
+
+/// A time in which something has to happen, so it is longer than nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait(Duration);
+
+impl Wait {
+    /// How long.
+    pub const fn duration(self) -> Duration {
+        self.0
+    }
+}
 
 /// The text is none of the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +80,16 @@ impl FromStr for LogFormatWord {
             "json" => Ok(Self(AccessLogFormat::Json)),
             _ => Err(WordError("write `combined` or `json`")),
         }
+    }
+}
+
+impl FromStr for Wait {
+    type Err = WordError;
+
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        let time = text.parse().ok().map(Time::duration).filter(|time| !time.is_zero());
+        let write = "write a time longer than nothing, such as `10s`, `250ms` or `1m30s`";
+        time.map(Self).ok_or(WordError(write))
     }
 }
 
