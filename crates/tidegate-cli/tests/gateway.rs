@@ -170,6 +170,42 @@ fn routes_are_in_the_settings_file() {
 }
 
 #[test]
+fn the_rule_of_a_flag_holds_in_the_domain_of_a_flag() {
+    let folder = Folder::new("gateway-domain");
+    let nginx = Nginx::start(&folder);
+    let upstream = format!("http://{}", nginx.address);
+    let gateway =
+        gateway(&["--upstream", &upstream, "--domain", "api", "--limit", "1/hour per ip"]);
+    let address = gateway.address("gateway");
+    assert_eq!([(); 2].map(|()| http(&address, "GET /").0), [200, 429]);
+    gateway.stop();
+}
+
+#[test]
+fn a_route_whose_domain_has_no_rules_is_told_of_at_the_start_and_after_a_reload() {
+    let folder = Folder::new("gateway-no-rules");
+    let rules = |domain: &str| {
+        let rules = format!("{{ domain: {domain}, rules: [ {{ name: all, limit: 1/hour }} ] }}");
+        folder.write("rules.yaml", &rules)
+    };
+    rules("api");
+    let config = folder.write(
+        "gateway.yaml",
+        "rules: rules.yaml\nupstream: http://127.0.0.1:1\nroutes:\n  - { path: /api, domain: api }\n  \
+         - { hosts: [a.example], domain: nosuch }\n",
+    );
+    let mut gateway = gateway(&["--config", &config]);
+    let line =
+        gateway.wait_for("route a.example/ asks domain `nosuch`, for which there are no rules");
+    assert!(line.contains("WARN"), "{line}");
+    assert!(!gateway.log.iter().any(|line| line.contains("asks domain `api`")));
+    rules("other");
+    gateway.signal(Signal::HUP);
+    gateway.wait_for("route */api asks domain `api`, for which there are no rules");
+    gateway.stop();
+}
+
+#[test]
 fn a_body_has_the_time_that_a_flag_a_variable_or_the_file_gives_it() {
     let folder = Folder::new("gateway-body-timeout");
     // It takes connections and never answers: nothing ends a request but the time of its body.

@@ -178,6 +178,13 @@ impl Route {
         if is_low { Priority::Low } else { Priority::Usual }
     }
 
+    /// What it is called where people are told of it: its hosts and its path.
+    pub(crate) fn name(&self) -> String {
+        let hosts = if self.hosts.is_empty() { "*".to_owned() } else { self.hosts.join(", ") };
+        let path = if self.path.is_empty() { "/" } else { &self.path };
+        format!("{hosts}{path}")
+    }
+
     /// How much of a path that it takes is its own.
     pub(crate) fn path_length(&self) -> usize {
         self.path.len()

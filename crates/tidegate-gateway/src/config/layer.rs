@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use tidegate_server::Settings;
+use tidegate_server::config::RulesFrom;
 use tidegate_server::config::value::{Count, Size, Time};
 use tidegate_server::listen::Address;
 
@@ -80,7 +81,11 @@ impl GatewayLayer {
     }
 
     /// What the layers say together, or which route has nowhere to go to.
-    pub fn settings(self, daemon: Settings) -> Result<GatewaySettings, NoUpstream> {
+    pub fn settings(self, mut daemon: Settings) -> Result<GatewaySettings, NoUpstream> {
+        if let (RulesFrom::Limit(limit), Some(domain)) = (&mut daemon.rules, &self.all.domain) {
+            // Requests are of that domain, and a rule of another one would limit none of them.
+            *limit = limit.clone().in_domain(domain);
+        }
         let usual = FrontBounds::default();
         let front = FrontBounds {
             head_timeout: self.head_timeout.map_or(usual.head_timeout, Wait::duration),

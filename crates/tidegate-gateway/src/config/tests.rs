@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use tidegate_rules::Source;
+use tidegate_rules::{ParseOptions, RuleSet, Source};
 use tidegate_server::Settings;
-use tidegate_server::config::file;
+use tidegate_server::config::{RulesFrom, file};
 
 use super::{GatewayLayer, GatewaySettings};
 
@@ -155,4 +155,18 @@ fn a_head_has_room_for_what_every_client_sends() {
     refused("head_max: 0", 1, &["`head_max`", "8KiB"]);
     refused("head_max: 8191", 1, &["`head_max`"]);
     assert_eq!(used("head_max: 8KiB").front.head_bytes_max, 8 << 10);
+}
+
+#[test]
+fn the_rule_in_a_line_is_of_the_domain_at_the_top() {
+    for (text, domain) in [
+        ("limit: 1/hour per ip", "default"),
+        ("domain: api\nlimit: 1/hour per ip", "api"),
+        ("domain: api\nlimit: 1/hour per ip\nroutes: [ { domain: web } ]", "api"),
+    ] {
+        let RulesFrom::Limit(limit) = used(text).daemon.rules else { panic!("it is one rule") };
+        let parsed = RuleSet::parse(&[limit.as_rules("limit", "limit")], &ParseOptions::default());
+        let rules = parsed.unwrap().rules;
+        assert_eq!(rules.domain(domain).map(|domain| domain.rules.len()), Some(1), "{text}");
+    }
 }
