@@ -1,17 +1,20 @@
 //! A gateway's part of the settings file. Every mistake is told with its place; what the parts mean together is
 //! for the layers to say.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use http::header::HeaderName;
+use tidegate_rules::attribute::is_attribute_name;
 use tidegate_rules::document::{
-    Fields, Node, Problems, Value, boolean, list, list_of, number, text,
+    Fields, Node, Problems, Value, boolean, list, list_of, number, quoted, text,
 };
+use tidegate_rules::path::normalise;
 use tidegate_server::config::file::{parsed, texts};
-use tidegate_server::config::value::Size;
+use tidegate_server::config::value::{Count, Size};
 
 use super::layer::{GatewayLayer, RouteLayer};
-use super::words::Wait;
+use super::words::{RouteHost, Wait};
 use crate::auth::{NETWORKS_MAX, Network};
 use crate::front::HEAD_BYTES_MIN;
 use crate::route::{AuthSettings, ROUTES_MAX, Shed};
@@ -21,15 +24,24 @@ use crate::upstream::{Probe, SERVERS_MAX, ServerSettings, UpstreamUrl, WEIGHT_MA
 /// The header with the API key, unless said.
 const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 
+/// The most servers that a request may be sent to.
+const ATTEMPTS_MAX: usize = 16;
+
 impl GatewayLayer {
     /// Takes the settings of a gateway out of the fields of a settings file whose paths are relative to
     /// `folder`.
     pub fn of_file(fields: &mut Fields<'_>, folder: &Path, problems: &mut Problems) -> Self {
-        let mut reader = Reader { fields, folder, problems };
+        // Who tokens are from is for the daemon to say, in the same file.
+        let identity = fields.take("identity").map(|node| &node.value);
+        let has_tokens = matches!(identity, Some(Value::Map(entries)) if entries.iter().any(
+            |(key, node)| key.text == "token" && node.value != Value::Null
+        ));
+        let mut reader = Reader { fields, folder, has_tokens, problems };
         let access_log = reader.text("access_log").map(|path| match path.as_str() {
             "-" => PathBuf::from("-"),
             path => folder.join(path),
         });
+        let all = reader.route();
         Self {
             listen: reader.each("listen"),
             tls: reader.tls(),
@@ -37,8 +49,8 @@ impl GatewayLayer {
             head_max: reader.head_max(),
             access_log,
             access_log_format: reader.parsed("access_log_format"),
-            all: reader.route(),
-            routes: reader.routes(),
+            routes: reader.routes(&all),
+            all,
         }
     }
 }
@@ -47,6 +59,8 @@ impl GatewayLayer {
 struct Reader<'f, 'n, 'p> {
     fields: &'f mut Fields<'n>,
     folder: &'p Path,
+    /// Whether tokens are verified.
+    has_tokens: bool,
     problems: &'p mut Problems,
 }
 
@@ -63,28 +77,41 @@ impl Reader<'_, '_, '_> {
         Some(size)
     }
 
-    fn routes(&mut self) -> Option<Vec<RouteLayer>> {
+    fn routes(&mut self, all: &RouteLayer) -> Option<Vec<RouteLayer>> {
         let node = self.fields.take("routes")?;
         let items = list(node, "routes", self.problems)?;
+        self.filled("routes", "name a route, or leave it out: then one is for all requests")?;
         if items.len() > ROUTES_MAX {
-            self.problems.error(node.place, format!("there are more than {ROUTES_MAX} routes"));
+            let message = format!("there are more than {ROUTES_MAX} routes");
+            self.problems.error(node.place, message).help =
+                Some("put hosts with the same settings into one route".to_owned());
             return None;
         }
-        let routes = items.iter().filter_map(|item| {
-            let mut fields = Fields::of(item, "a route", self.problems)?;
-            let (folder, problems) = (self.folder, &mut *self.problems);
-            let route = Reader { fields: &mut fields, folder, problems }.route();
+        let mut routes = Vec::new();
+        let mut known = HashMap::new();
+        for (index, item) in items.iter().enumerate() {
+            let Some(mut fields) = Fields::of(item, "a route", self.problems) else { continue };
+            let (folder, has_tokens) = (self.folder, self.has_tokens);
+            let problems = &mut *self.problems;
+            let route = Reader { fields: &mut fields, folder, has_tokens, problems }.route();
             fields.finish(self.problems);
-            Some(route)
-        });
-        Some(routes.collect())
+            let names = names(&route, all);
+            let same = names.iter().find_map(|name| known.get(name).map(|first| (name, *first)));
+            if let Some((name, first)) = same {
+                let second = index + 1;
+                let message = format!("route {second} is for `{name}`, and so is route {first}");
+                self.problems.error(item.place, message).help =
+                    Some("put them together, or give one another host or path".to_owned());
+            }
+            known.extend(names.into_iter().map(|name| (name, index + 1)));
+            routes.push(route);
+        }
+        Some(routes)
     }
 
     fn route(&mut self) -> RouteLayer {
-        let hosts = self.texts("hosts");
-        let hosts = hosts.map(|hosts| hosts.iter().map(|host| host.to_ascii_lowercase()).collect());
         RouteLayer {
-            hosts,
+            hosts: self.hosts(),
             path: self.route_path(),
             domain: self.text("domain"),
             upstream: self.servers(),
@@ -99,7 +126,7 @@ impl Reader<'_, '_, '_> {
             keep_alive: self.parsed("keep_alive"),
             in_flight_max: self.parsed("in_flight_max"),
             adaptive: self.boolean("adaptive"),
-            attempts: self.parsed("attempts"),
+            attempts: self.attempts(),
             probe: self.probe(),
             upstream_ca: self.path("upstream_ca"),
             allow: self.allow(),
@@ -109,13 +136,31 @@ impl Reader<'_, '_, '_> {
         }
     }
 
+    fn hosts(&mut self) -> Option<Vec<String>> {
+        self.filled("hosts", "name a host, or leave it out for all of them")?;
+        let hosts: Vec<RouteHost> = self.each("hosts")?;
+        Some(hosts.into_iter().map(|host| host.0).collect())
+    }
+
+    /// A path in the form that those of requests are compared in: no other would ever be asked for.
     fn route_path(&mut self) -> Option<String> {
         let node = self.fields.take("path")?;
         let path = text(node, "path", self.problems)?;
-        if !path.starts_with('/') {
-            self.problems.error(node.place, "a path begins with `/`");
-        }
-        Some(path)
+        let normal = normalise(path.as_bytes());
+        let written = Some(path.trim_end_matches('/')).filter(|path| !path.is_empty());
+        let (message, help) = if !path.starts_with('/') {
+            ("a path begins with `/`", format!("write `/{path}`"))
+        } else if path.contains('*') {
+            let help = "write what paths begin with, without `*`: all below is the route's too";
+            ("a path of a route is no pattern", help.to_owned())
+        } else if *normal != *written.unwrap_or("/").as_bytes() {
+            let help = format!("write `{}`", String::from_utf8_lossy(&normal));
+            ("no request has this path: they are compared in their normal form", help)
+        } else {
+            return Some(path);
+        };
+        self.problems.error(node.place, message).help = Some(help);
+        None
     }
 
     fn files(&mut self) -> Option<PathBuf> {
@@ -160,6 +205,17 @@ impl Reader<'_, '_, '_> {
         });
         fields.finish(self.problems);
         Some(ServerSettings { url: url?, weight: weight.unwrap_or(1) })
+    }
+
+    fn attempts(&mut self) -> Option<Count> {
+        let node = self.fields.take("attempts")?;
+        let attempts: Count = self.parsed("attempts")?;
+        if attempts.number() > ATTEMPTS_MAX {
+            let message = format!("`attempts` is a number from 1 to {ATTEMPTS_MAX}");
+            self.problems.error(node.place, message).help =
+                Some("write how many servers a request may be sent to, such as `2`".to_owned());
+        }
+        Some(attempts)
     }
 
     fn probe(&mut self) -> Option<Probe> {
@@ -210,8 +266,14 @@ impl Reader<'_, '_, '_> {
         let keys = fields.take("keys_file");
         let keys = keys.and_then(|node| text(node, "keys_file", self.problems));
         fields.finish(self.problems);
+        let is_required = required.unwrap_or(true);
+        if is_required && keys.is_none() && !self.has_tokens {
+            let message = "nobody can have what `auth` asks for: there are neither keys nor tokens";
+            self.problems.error(node.place, message).help =
+                Some("add `keys_file: …` here, or `identity.token`".to_owned());
+        }
         Some(AuthSettings {
-            is_required: required.unwrap_or(true),
+            is_required,
             header: header.unwrap_or(KEY_HEADER),
             keys: keys.map(|path| self.folder.join(path)),
         })
@@ -221,9 +283,24 @@ impl Reader<'_, '_, '_> {
         let node = self.fields.take("shed_first")?;
         let mut fields = Fields::of(node, "shed_first", self.problems)?;
         let attribute = fields.require("attribute", self.problems);
-        let attribute = attribute.and_then(|node| text(node, "attribute", self.problems));
+        let attribute = attribute.and_then(|node| {
+            let name = text(node, "attribute", self.problems)?;
+            if !is_attribute_name(&name) {
+                let message = format!("`attribute` cannot be {}", quoted(&name));
+                self.problems.error(node.place, message).help =
+                    Some("write the name of an attribute, such as `plan`".to_owned());
+            }
+            Some(name)
+        });
         let values = fields.require("values", self.problems);
-        let values = values.and_then(|node| texts(node, "values", self.problems));
+        let values = values.and_then(|node| {
+            let values = texts(node, "values", self.problems)?;
+            if values.is_empty() {
+                self.problems.error(node.place, "`values` is empty").help =
+                    Some("write the values of those that are refused first".to_owned());
+            }
+            Some(values)
+        });
         fields.finish(self.problems);
         Some(Shed { attribute: attribute?, values: values? })
     }
@@ -300,15 +377,22 @@ impl Reader<'_, '_, '_> {
         text(self.fields.take(name)?, name, self.problems)
     }
 
-    fn texts(&mut self, name: &'static str) -> Option<Vec<String>> {
-        texts(self.fields.take(name)?, name, self.problems)
-    }
-
     fn boolean(&mut self, name: &'static str) -> Option<bool> {
         boolean(self.fields.take(name)?, name, self.problems)
     }
 
     fn path(&mut self, name: &'static str) -> Option<PathBuf> {
         self.text(name).map(|path| self.folder.join(path))
+    }
+}
+
+/// Each host with the path, by which requests come to a route.
+fn names(route: &RouteLayer, all: &RouteLayer) -> Vec<String> {
+    let path = route.path.as_ref().or(all.path.as_ref());
+    let path = path.map_or("", |path| path.trim_end_matches('/'));
+    let path = if path.is_empty() { "/" } else { path };
+    match route.hosts.as_ref().or(all.hosts.as_ref()) {
+        Some(hosts) => hosts.iter().map(|host| format!("{host}{path}")).collect(),
+        None => vec![format!("*{path}")],
     }
 }

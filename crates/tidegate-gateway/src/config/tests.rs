@@ -170,3 +170,87 @@ fn the_rule_in_a_line_is_of_the_domain_at_the_top() {
         assert_eq!(rules.domain(domain).map(|domain| domain.rules.len()), Some(1), "{text}");
     }
 }
+
+#[test]
+fn two_routes_for_the_same_requests_are_refused() {
+    refused("routes:\n  - path: /a\n  - path: /a/", 3, &["route 2", "route 1"]);
+    refused("routes:\n  - { domain: x }\n  - { domain: y }", 3, &["route 2", "route 1"]);
+    let hosts = "routes:\n  - hosts: [a.example, b.example]\n  - hosts: [c.example, B.example]";
+    refused(hosts, 3, &["`b.example/`"]);
+    let inherited = "hosts: [a.example]\nroutes:\n  - path: /\n  - hosts: [a.example]";
+    refused(inherited, 4, &["`a.example/`"]);
+    used("routes: [ { path: /a }, { hosts: [a.example], path: /a }, { path: /a/b } ]");
+}
+
+#[test]
+fn a_list_of_no_routes_is_refused() {
+    refused("routes: []", 1, &["`routes` is empty"]);
+}
+
+#[test]
+fn a_key_or_a_token_that_nobody_can_have_is_not_asked_for() {
+    let words = ["nobody", "keys_file", "`identity.token`"];
+    refused("auth: { required: true }", 1, &words);
+    refused("routes:\n  - path: /a\n    auth: { header: x-key }", 3, &words);
+    used("auth: { required: false }");
+    used("auth: { keys_file: keys.txt }");
+    let secret = "identity: { token: { keys: [ { secret_file: secret } ] } }";
+    let Err(report) = read(&format!("upstream: http://127.0.0.1:1\nauth: {{}}\n{secret}")) else {
+        panic!("the file with the secret is not there")
+    };
+    assert!(!report.contains("nobody"), "{report}");
+}
+
+#[test]
+fn hosts_that_no_request_can_have_are_refused() {
+    for host in [
+        "foo*.bar",
+        "a.example:8080",
+        "http://a.example",
+        "*example.com",
+        "*.",
+        "a b",
+        "a.example/x",
+        "a.example.",
+        "ü.example",
+        "a.*.example",
+    ] {
+        let list = format!("routes:\n  - path: /a\n    hosts: [ shop.example, \"{host}\" ]");
+        refused(&list, 3, &[&format!("`hosts` cannot be `{host}`"), "shop.example"]);
+    }
+    refused("hosts: []", 1, &["`hosts` is empty"]);
+    let hosts = "hosts: [ \"*\", \"*.Shop.example\", a_b.example, 192.0.2.1, \"[2001:DB8::1]\" ]";
+    let settings = used(hosts);
+    let known = ["*", "*.shop.example", "a_b.example", "192.0.2.1", "[2001:db8::1]"];
+    assert_eq!(settings.routes[0].hosts, known);
+}
+
+#[test]
+fn paths_that_no_request_can_have_are_refused() {
+    for (path, help) in [
+        ("/a?b=c", "write `/a`"),
+        ("/a#b", "write `/a`"),
+        ("/api/*", "without `*`"),
+        ("//a/./b", "write `/a/b`"),
+        ("/%61pi/", "write `/api`"),
+        ("api", "begins with `/`"),
+    ] {
+        refused(&format!("routes:\n  - path: \"{path}\""), 2, &["path", help]);
+    }
+    for path in ["/", "/api", "/api/", "/a b/ü"] {
+        assert_eq!(used(&format!("path: {path}")).routes[0].path, path);
+    }
+}
+
+#[test]
+fn ports_numbers_and_names_that_cannot_be_are_refused() {
+    for port in ["65536", "99999", "0"] {
+        let url = format!("upstream: http://127.0.0.1:{port}");
+        refused_alone(&url, 1, &["`upstream` cannot be"]);
+    }
+    refused("attempts: 17", 1, &["`attempts`", "from 1 to 16"]);
+    assert_eq!(used("attempts: 16").routes[0].upstream.attempts, 16);
+    refused("balance: \"hash:us er\"", 1, &["`balance` cannot be `hash:us er`"]);
+    refused("shed_first: { attribute: \"us er\", values: [a] }", 1, &["`attribute` cannot be"]);
+    refused("shed_first: { attribute: plan, values: [] }", 1, &["`values` is empty"]);
+}
