@@ -149,7 +149,7 @@ impl Route {
             }
         };
         let upstreams = Upstreams::new(settings.servers, settings.upstream);
-        let upstreams = Arc::new(upstreams.map_err(StartError::Tls)?);
+        let upstreams = Arc::new(upstreams.map_err(StartError::UpstreamTls)?);
         let has_lines = upstreams.balancer.servers().iter().all(|server| server.lines.is_some());
         let is_plain = has_lines && settings.folder.is_none();
         let folder = settings

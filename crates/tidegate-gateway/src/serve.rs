@@ -86,8 +86,11 @@ pub async fn start(
     let tls = certificates.as_deref().map(Certificates::config).transpose();
     let tls = tls.map_err(StartError::Tls)?.map(TlsAcceptor::from);
     let routes = Routes::new(routes)?;
-    let access_log = access_log.as_ref().map(AccessLog::open).transpose();
-    let access_log = access_log.map_err(StartError::AccessLog)?;
+    let access_log = access_log.map(|settings| {
+        let opened = AccessLog::open(&settings);
+        opened.map_err(|error| StartError::AccessLog { path: settings.path, error })
+    });
+    let access_log = access_log.transpose()?;
     daemon.addresses.http = Address::Off;
     daemon.addresses.grpc = Address::Off;
     daemon.addresses.resp = Address::Off;
