@@ -94,9 +94,11 @@ fn greeting(running: &Running, settings: &GatewaySettings) -> String {
     }
     for route in &settings.routes {
         let hosts = if route.hosts.is_empty() { "*".to_owned() } else { route.hosts.join(", ") };
-        let servers: Vec<String> =
-            route.servers.iter().map(|server| server.url.to_string()).collect();
-        let to = servers.join(", ");
+        let servers = route.servers.iter().map(|server| server.url.to_string());
+        let to = match &route.folder {
+            Some(folder) => format!("files in {}", folder.display()),
+            None => servers.collect::<Vec<_>>().join(", "),
+        };
         let line = format!("  route    {hosts}{} to {to}, domain {}", route.path, route.domain);
         lines.push(printable(&line));
     }

@@ -3,7 +3,8 @@
 mod daemon;
 mod run;
 
-use std::fs::read_to_string;
+use std::fs::{File, read_to_string};
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
@@ -170,6 +171,42 @@ fn routes_are_in_the_settings_file() {
 }
 
 #[test]
+fn the_rule_of_a_flag_holds_in_the_domain_of_a_flag() {
+    let folder = Folder::new("gateway-domain");
+    let nginx = Nginx::start(&folder);
+    let upstream = format!("http://{}", nginx.address);
+    let gateway =
+        gateway(&["--upstream", &upstream, "--domain", "api", "--limit", "1/hour per ip"]);
+    let address = gateway.address("gateway");
+    assert_eq!([(); 2].map(|()| http(&address, "GET /").0), [200, 429]);
+    gateway.stop();
+}
+
+#[test]
+fn a_route_whose_domain_has_no_rules_is_told_of_at_the_start_and_after_a_reload() {
+    let folder = Folder::new("gateway-no-rules");
+    let rules = |domain: &str| {
+        let rules = format!("{{ domain: {domain}, rules: [ {{ name: all, limit: 1/hour }} ] }}");
+        folder.write("rules.yaml", &rules)
+    };
+    rules("api");
+    let config = folder.write(
+        "gateway.yaml",
+        "rules: rules.yaml\nupstream: http://127.0.0.1:1\nroutes:\n  - { path: /api, domain: api }\n  \
+         - { hosts: [a.example], domain: nosuch }\n",
+    );
+    let mut gateway = gateway(&["--config", &config]);
+    let line =
+        gateway.wait_for("route a.example/ asks domain `nosuch`, for which there are no rules");
+    assert!(line.contains("WARN"), "{line}");
+    assert!(!gateway.log.iter().any(|line| line.contains("asks domain `api`")));
+    rules("other");
+    gateway.signal(Signal::HUP);
+    gateway.wait_for("route */api asks domain `api`, for which there are no rules");
+    gateway.stop();
+}
+
+#[test]
 fn a_body_has_the_time_that_a_flag_a_variable_or_the_file_gives_it() {
     let folder = Folder::new("gateway-body-timeout");
     // It takes connections and never answers: nothing ends a request but the time of its body.
@@ -201,6 +238,84 @@ fn a_body_has_the_time_that_a_flag_a_variable_or_the_file_gives_it() {
     }
 }
 
+/// A gateway in front of nothing, which answers 502 and writes that down.
+fn logging(log: &str) -> Daemon {
+    gateway(&["--upstream", "http://127.0.0.1:1", "--limit", "1000/s per ip", "--access-log", log])
+}
+
+#[test]
+fn an_access_log_that_fails_is_told_of_once() {
+    let mut gateway = logging("/dev/full");
+    let address = gateway.address("gateway");
+    assert_eq!(http(&address, "GET /").0, 502);
+    let line = gateway.wait_for("the access log /dev/full cannot be written");
+    assert!(line.contains("WARN") && line.contains("No space left"), "{line}");
+    for _ in 0..5 {
+        assert_eq!(http(&address, "GET /").0, 502);
+    }
+    let (status, log) = gateway.stop();
+    assert_eq!(status.code(), Some(0));
+    let told = log.iter().filter(|line| line.contains("cannot be written")).count();
+    assert_eq!(told, 1, "{log:?}");
+}
+
+#[test]
+fn an_access_log_whose_folder_is_gone_is_told_of_and_so_is_its_return() {
+    let folder = Folder::new("gateway-log-gone");
+    let logs = folder.file("logs");
+    std::fs::create_dir(&logs).expect("a folder");
+    let log = format!("{logs}/access.log");
+    let mut gateway = logging(&log);
+    std::fs::remove_dir_all(&logs).expect("a folder to remove");
+    gateway.signal(Signal::HUP);
+    gateway.wait_for("cannot be written (`access_log`)");
+    std::fs::create_dir(&logs).expect("a folder");
+    assert_eq!(http(&gateway.address("gateway"), "GET /back").0, 502);
+    gateway.wait_for("is written again");
+    assert_eq!(gateway.stop().0.code(), Some(0));
+    assert!(read_to_string(&log).expect("a log").contains("GET /back"));
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_stops_neither_the_start_nor_the_end() {
+    let folder = Folder::new("gateway-log-pipe");
+    let pipe = folder.file("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is there");
+    assert!(made.success());
+    let unread = logging(&pipe);
+    assert_eq!(http(&unread.address("gateway"), "GET /").0, 502);
+    assert_eq!(unread.stop().0.code(), Some(0));
+    let mut read = logging(&pipe);
+    let mut reader = BufReader::new(File::open(&pipe).expect("somebody writes"));
+    assert_eq!(http(&read.address("gateway"), "GET /read").0, 502);
+    let mut line = String::new();
+    reader.read_line(&mut line).expect("a line");
+    assert!(line.contains("GET /read"), "{line}");
+    drop(reader);
+    assert_eq!(http(&read.address("gateway"), "GET /unread").0, 502);
+    read.wait_for("cannot be written (`access_log`): Broken pipe");
+    let _reader = File::options().read(true).write(true).open(&pipe).expect("a pipe");
+    assert_eq!(http(&read.address("gateway"), "GET /again").0, 502);
+    let again = read.wait_for("is written again");
+    assert!(again.contains("lost=1"), "{again}");
+    assert_eq!(read.stop().0.code(), Some(0));
+}
+
+#[test]
+fn a_route_to_files_says_which() {
+    let folder = Folder::new("gateway-greeting");
+    let config = folder.write("gateway.yaml", "limit: 1/s per ip\nfolder: .\n");
+    let mut command = command();
+    command.args(["gateway", "--listen", ":0", "--admin", "off", "--config", &config]);
+    let child = command.stderr(Stdio::piped()).spawn();
+    let mut child = child.expect("the command starts");
+    let lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let route = lines.map_while(Result::ok).find(|line| line.contains("  route "));
+    child.kill().and_then(|()| child.wait()).expect("it runs");
+    let files = format!("*/ to files in {}/., domain default", folder.path().display());
+    assert!(route.as_ref().is_some_and(|line| line.contains(&files)), "{route:?}");
+}
+
 #[test]
 fn what_cannot_be_is_told_with_what_to_do() {
     let folder = Folder::new("gateway-wrong");
@@ -228,4 +343,13 @@ fn what_cannot_be_is_told_with_what_to_do() {
     let flags = ["--upstream", "http://127.0.0.1:1", "--tls-cert", &cert, "--tls-key", &key];
     let tls = refused(&flags);
     assert!(tls.contains("TLS: ") && tls.contains("c.pem"), "{tls}");
+    assert!(tls.contains("--tls-cert"), "{tls}");
+    let log = folder.file("none/access.log");
+    let log = refused(&["--upstream", "http://127.0.0.1:1", "--access-log", &log]);
+    assert!(log.contains("--access-log: ") && log.contains("none/access.log"), "{log}");
+    let config = folder.write("gateway.yaml", "folder: none\n");
+    let files = refused(&["--config", &config]);
+    assert!(files.contains("`folder`: ") && files.contains("/none"), "{files}");
+    let time = refused(&["--upstream", "http://127.0.0.1:1", "--response-timeout", "0"]);
+    assert!(time.contains("longer than nothing"), "{time}");
 }

@@ -2,15 +2,16 @@
 //! addresses and paths are written down, and is off unless the operator turns it on.
 //!
 //! A thread writes the lines, so that no request waits for a disk. Where it cannot follow, lines are lost and
-//! counted. A request that hyper refuses before it has a head, with 400 or 431, has no line.
+//! counted; where it fails, that is told once, and once more when it works again. A request that hyper refuses before it has a head, with 400 or 431, has no line.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::IpAddr;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub(crate) struct AccessLog {
     lines: SyncSender<Message>,
     format: AccessLogFormat,
     lost: Arc<AtomicU64>,
+    /// Whether the thread has something to write to, and does not wait for who reads a pipe.
+    is_open: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -63,14 +66,22 @@ enum Message {
 }
 
 impl AccessLog {
-    /// Opens the file and starts the thread.
+    /// Opens the file and starts the thread. A pipe is opened by the thread: it waits for who reads it.
     pub(crate) fn open(settings: &AccessLogSettings) -> io::Result<Self> {
-        let out = opened(settings.path.as_deref())?;
-        let (lines, taken) = sync_channel(LINES_MAX);
         let path = settings.path.clone();
-        let writing = move || write_all(&taken, out, path.as_deref());
+        let out = if path.as_deref().is_some_and(is_pipe) {
+            None
+        } else {
+            Some(opened(path.as_deref())?)
+        };
+        let (lines, taken) = sync_channel(LINES_MAX);
+        let is_open = Arc::new(AtomicBool::new(out.is_some()));
+        let is_stale = out.is_none();
+        let tells = Arc::clone(&is_open);
+        let writer = Writer { path, out, is_stale, is_open: tells, is_failing: false, lost: 0 };
+        let writing = move || writer.run(&taken);
         thread::Builder::new().name("access-log".to_owned()).spawn(writing)?;
-        Ok(Self { lines, format: settings.format, lost: Arc::default() })
+        Ok(Self { lines, format: settings.format, lost: Arc::default(), is_open })
     }
 
     /// Opens the file anew, after another program has moved it away.
@@ -82,6 +93,10 @@ impl AccessLog {
     /// Waits until all that was logged is written, for the end of a process; not for long where the disk
     /// does not take it.
     pub(crate) async fn finish(&self) {
+        // ORDERING: a moment later it may be another.
+        if !self.is_open.load(Ordering::Relaxed) {
+            return;
+        }
         let (written, is_written) = oneshot::channel();
         let finishing = async {
             let mut message = Message::Written(written);
@@ -116,25 +131,93 @@ fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// Writes what comes, many lines in one go where many wait.
-fn write_all(taken: &Receiver<Message>, mut out: Box<dyn Write + Send>, path: Option<&Path>) {
-    let mut buffer = Vec::new();
-    while let Ok(first) = taken.recv() {
-        let mut reopens = false;
-        let mut waiting = Vec::new();
-        for message in std::iter::once(first).chain(taken.try_iter().take(LINES_MAX)) {
-            match message {
-                Message::Line(line) => buffer.extend_from_slice(line.as_bytes()),
-                Message::Reopen => reopens = true,
-                Message::Written(written) => waiting.push(written),
+fn is_pipe(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())
+}
+
+/// What the thread knows.
+struct Writer {
+    path: Option<PathBuf>,
+    out: Option<Box<dyn Write + Send>>,
+    /// Whether another file is to be opened, and was not to be had so far.
+    is_stale: bool,
+    is_open: Arc<AtomicBool>,
+    is_failing: bool,
+    /// How many lines were lost since it fails.
+    lost: u64,
+}
+
+impl Writer {
+    /// Writes what comes, many lines in one go where many wait.
+    fn run(mut self, taken: &Receiver<Message>) {
+        let mut buffer = Vec::new();
+        let opened = self.refresh();
+        self.note(opened, 0);
+        while let Ok(first) = taken.recv() {
+            let (mut lines, mut reopens) = (0, false);
+            let mut waiting = Vec::new();
+            for message in std::iter::once(first).chain(taken.try_iter().take(LINES_MAX)) {
+                match message {
+                    Message::Line(line) => {
+                        buffer.extend_from_slice(line.as_bytes());
+                        lines += 1;
+                    }
+                    Message::Reopen => reopens = true,
+                    Message::Written(written) => waiting.push(written),
+                }
+            }
+            // Who cannot write the log goes on forwarding.
+            let opened = self.refresh();
+            let written = self.write(&buffer);
+            let lost = if written.is_err() { lines } else { 0 };
+            self.note(opened.and(written), lost);
+            buffer.clear();
+            drop(waiting);
+            if reopens {
+                self.is_stale = true;
+                let opened = self.refresh();
+                self.note(opened, 0);
             }
         }
-        // Who cannot write the log goes on forwarding.
-        let _ = out.write_all(&buffer).and_then(|()| out.flush());
-        buffer.clear();
-        drop(waiting);
-        if reopens && let Ok(new) = opened(path) {
-            out = new;
+    }
+
+    /// Opens the file where that is due. What was open is written until it can be done.
+    fn refresh(&mut self) -> io::Result<()> {
+        if !self.is_stale {
+            return Ok(());
+        }
+        // ORDERING: it stands for itself.
+        self.is_open.store(false, Ordering::Relaxed);
+        let opened = opened(self.path.as_deref());
+        self.is_open.store(true, Ordering::Relaxed);
+        self.out = Some(opened?);
+        self.is_stale = false;
+        Ok(())
+    }
+
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let out = self.out.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        out.write_all(lines).and_then(|()| out.flush())
+    }
+
+    /// Tells when it begins to fail and when it works again, and not for every line.
+    fn note(&mut self, done: io::Result<()>, lost: u64) {
+        self.lost += lost;
+        let path = self.path.as_deref().unwrap_or(Path::new("standard output")).display();
+        match done {
+            Err(error) if !self.is_failing => {
+                self.is_failing = true;
+                tracing::warn!("the access log {path} cannot be written (`access_log`): {error}");
+            }
+            Ok(()) if self.is_failing => {
+                self.is_failing = false;
+                let lost = std::mem::take(&mut self.lost);
+                tracing::warn!(lost, "the access log {path} is written again");
+            }
+            Ok(()) | Err(_) => {}
         }
     }
 }
@@ -297,7 +380,7 @@ mod tests {
 
     fn log(format: AccessLogFormat) -> (AccessLog, Receiver<Message>) {
         let (lines, taken) = sync_channel(LINES_MAX);
-        (AccessLog { lines, format, lost: Arc::default() }, taken)
+        (AccessLog { lines, format, lost: Arc::default(), is_open: Arc::default() }, taken)
     }
 
     fn line(format: AccessLogFormat) -> String {

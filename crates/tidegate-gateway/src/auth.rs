@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -15,7 +16,7 @@ use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use aws_lc_rs::hmac;
 use http::HeaderMap;
 use http::header::HeaderName;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use tidegate_identity::{Attributes, Token};
 
 /// The attribute that says how a request was authenticated: `key`, `token`, `none` or `invalid`.
@@ -76,9 +77,9 @@ impl Auth {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressLists {
     /// These alone, where there are any.
-    pub allow: Vec<IpNet>,
+    pub allow: Vec<Network>,
     /// None of these.
-    pub deny: Vec<IpNet>,
+    pub deny: Vec<Network>,
 }
 
 impl AddressLists {
@@ -89,16 +90,65 @@ impl AddressLists {
 
     /// Whether a request of this client is taken. One whose address is not known is, where nothing is listed.
     pub(crate) fn admit(&self, client: Option<IpAddr>) -> bool {
-        let holds = |networks: &[IpNet]| {
+        let holds = |networks: &[Network]| {
             client.is_some_and(|client| {
                 let client = client.to_canonical();
-                networks.iter().any(|network| network.contains(&client))
+                networks.iter().any(|network| network.0.contains(&client))
             })
         };
         let is_known = client.is_some() || (self.allow.is_empty() && self.deny.is_empty());
         is_known && !holds(&self.deny) && (self.allow.is_empty() || holds(&self.allow))
     }
 }
+
+/// A network, or one address. An IPv4 address in its IPv6 form (`::ffff:192.0.2.7`) is that IPv4 address, as it is
+/// where clients are looked at; other networks of IPv6 hold no address of IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network(IpNet);
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        let network: Option<IpNet> =
+            text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+        let network = network.ok_or(NetworkError::NoNetwork)?;
+        let IpNet::V6(v6) = network else { return Ok(Self(network)) };
+        let Some(v4) = v6.addr().to_ipv4_mapped() else { return Ok(Self(network)) };
+        // By the letter it would hold all of IPv4, and a small network of it was meant.
+        let length = v6.prefix_len();
+        let of_v4 = length.checked_sub(96).and_then(|length| Ipv4Net::new(v4, length).ok());
+        of_v4.map(|v4| Self(v4.into())).ok_or(NetworkError::ShortPrefix(v4, length))
+    }
+}
+
+/// A text that is no network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetworkError {
+    /// It is none at all.
+    NoNetwork,
+    /// It is an IPv4 address in its IPv6 form, with a prefix that holds more than the whole of IPv4.
+    ShortPrefix(Ipv4Addr, u8),
+}
+
+impl fmt::Display for NetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoNetwork => f.write_str(
+                "write a network or an address, such as `10.0.0.0/8`, `192.0.2.7` or `2001:db8::/32`",
+            ),
+            Self::ShortPrefix(address, length) => {
+                let length = (*length).min(32);
+                write!(
+                    f,
+                    "an IPv4 address in its IPv6 form has a prefix from /96 on: write `{address}/{length}`"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for NetworkError {}
 
 /// The API keys of a file, which can be read again.
 #[derive(Debug)]

@@ -1,11 +1,14 @@
 //! What a gateway is told before it starts: the settings of the daemon that decides for it, and its own.
 
 pub mod layer;
+mod reader;
+#[cfg(test)]
+mod tests;
 pub mod words;
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tidegate_server::Settings;
 use tidegate_server::listen::{Address, BindError};
@@ -52,6 +55,8 @@ pub enum StartError {
     },
     /// Certificates cannot be used.
     Tls(TlsError),
+    /// Who vouches for upstreams cannot be found out.
+    UpstreamTls(TlsError),
     /// A file of API keys cannot be used.
     Keys(KeysError),
     /// A folder cannot be served.
@@ -62,7 +67,12 @@ pub enum StartError {
         error: io::Error,
     },
     /// The access log cannot be opened.
-    AccessLog(io::Error),
+    AccessLog {
+        /// Which file; `None` is standard output.
+        path: Option<PathBuf>,
+        /// Why.
+        error: io::Error,
+    },
 }
 
 impl fmt::Display for StartError {
@@ -76,12 +86,20 @@ impl fmt::Display for StartError {
             Self::Inherited { error } => {
                 write!(f, "the socket of the service manager cannot be used: {error}")
             }
-            Self::Tls(error) => write!(f, "TLS: {error}"),
-            Self::Keys(error) => write!(f, "API keys: {error}"),
-            Self::Folder { path, error } => {
-                write!(f, "the files in {} cannot be served: {error}", path.display())
+            Self::Tls(error) => {
+                write!(f, "TLS: {error}: look at --tls-cert and --tls-key, or `tls` in the file")
             }
-            Self::AccessLog(error) => write!(f, "the access log cannot be opened: {error}"),
+            Self::UpstreamTls(error) => {
+                write!(f, "TLS to upstreams: {error}: look at --upstream-ca, or `upstream_ca`")
+            }
+            Self::Keys(error) => write!(f, "API keys: `keys_file`: {error}"),
+            Self::Folder { path, error } => {
+                write!(f, "`folder`: the files in {} cannot be served: {error}", path.display())
+            }
+            Self::AccessLog { path, error } => {
+                let path = path.as_deref().unwrap_or(Path::new("-")).display();
+                write!(f, "--access-log: {path} cannot be opened: {error}")
+            }
         }
     }
 }

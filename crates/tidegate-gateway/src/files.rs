@@ -54,14 +54,19 @@ impl Folder {
     ) -> Result<Response<ResponseBody>, Problem> {
         let (method, uri, headers) = request;
         if ![Method::GET, Method::HEAD].contains(method) {
-            return Err(Problem::Method);
+            return Err(Problem::FileMethod);
         }
         let below = path.get(prefix_length..).unwrap_or_default();
         let relative = relative(below).ok_or(Problem::NoRoute)?;
         let root = self.root.clone();
         let opened = tokio::task::spawn_blocking(move || open(&root, &relative)).await;
         let found = opened.ok().and_then(Result::ok).ok_or(Problem::NoRoute)?;
-        if found.is_index && !uri.path().ends_with('/') {
+        let names_folder = uri.path().ends_with('/');
+        if !found.is_index && names_folder {
+            // Links in a page would be read against a folder that there is not.
+            return Err(Problem::NoRoute);
+        }
+        if found.is_index && !names_folder {
             return moved(path, uri.query()).ok_or(Problem::NoRoute);
         }
         Ok(found.response(method, headers))

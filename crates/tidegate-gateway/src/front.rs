@@ -37,7 +37,7 @@ const RESETS_MAX: usize = 100;
 /// How long a connection over which nothing is under way may take for its next bytes once the drain has begun.
 const NEXT_BYTES_GRACE: Duration = Duration::from_secs(1);
 /// Hyper takes no smaller buffer.
-const HEAD_BYTES_MIN: usize = 8 << 10;
+pub(crate) const HEAD_BYTES_MIN: usize = 8 << 10;
 
 /// How clients are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,6 +21,8 @@ pub(crate) enum Problem {
     NoRoute,
     /// A method that is for other kinds of proxies.
     Method,
+    /// A method that does something to files, which are only read.
+    FileMethod,
     /// The client took too long over its body.
     BodySlow,
     /// The body is longer than the route takes.
@@ -40,7 +42,7 @@ impl Problem {
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NoRoute => StatusCode::NOT_FOUND,
-            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Method | Self::FileMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodySlow => StatusCode::REQUEST_TIMEOUT,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
@@ -56,6 +58,7 @@ impl Problem {
             Self::Forbidden => "requests from this address are not taken",
             Self::NoRoute => "nothing is served at this host and path",
             Self::Method => "this method is not forwarded",
+            Self::FileMethod => "files are only read here",
             Self::BodySlow => "the body of the request took too long",
             Self::BodyTooLarge => "the body of the request is too long",
             Self::Busy => "the service has as much to do as it can",
@@ -90,6 +93,9 @@ impl Problem {
             Self::Method => {
                 let allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
                 headers.insert(ALLOW, HeaderValue::from_static(allowed));
+            }
+            Self::FileMethod => {
+                headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             }
             Self::Busy => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));

@@ -149,7 +149,7 @@ impl Route {
             }
         };
         let upstreams = Upstreams::new(settings.servers, settings.upstream);
-        let upstreams = Arc::new(upstreams.map_err(StartError::Tls)?);
+        let upstreams = Arc::new(upstreams.map_err(StartError::UpstreamTls)?);
         let has_lines = upstreams.balancer.servers().iter().all(|server| server.lines.is_some());
         let is_plain = has_lines && settings.folder.is_none();
         let folder = settings
@@ -176,6 +176,13 @@ impl Route {
         let value = value(&shed.attribute);
         let is_low = shed.values.iter().any(|low| value == Some(low.as_bytes()));
         if is_low { Priority::Low } else { Priority::Usual }
+    }
+
+    /// What it is called where people are told of it: its hosts and its path.
+    pub(crate) fn name(&self) -> String {
+        let hosts = if self.hosts.is_empty() { "*".to_owned() } else { self.hosts.join(", ") };
+        let path = if self.path.is_empty() { "/" } else { &self.path };
+        format!("{hosts}{path}")
     }
 
     /// How much of a path that it takes is its own.

@@ -23,7 +23,7 @@ use crate::config::{GatewaySettings, StartError};
 use crate::front::Front;
 use crate::gateway::Gateway;
 use crate::limit::Limits;
-use crate::route::Routes;
+use crate::route::{Route, Routes};
 use crate::tls::Certificates;
 use crate::upstream::probe;
 
@@ -31,6 +31,11 @@ use crate::upstream::probe;
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(10);
 /// How often elastic rules are told how busy adaptive upstreams are.
 const PRESSURE_EVERY: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether there are new rules, of which some may be missing.
+const RULES_EVERY: Duration = Duration::from_secs(1);
+/// How many routes are warned of one by one; the others are counted.
+const WARNINGS_MAX: usize = 10;
 
 /// A gateway that runs. Dropping it ends it at once; [`shutdown`](Life::shutdown) lets it finish.
 #[derive(Debug)]
@@ -81,8 +86,11 @@ pub async fn start(
     let tls = certificates.as_deref().map(Certificates::config).transpose();
     let tls = tls.map_err(StartError::Tls)?.map(TlsAcceptor::from);
     let routes = Routes::new(routes)?;
-    let access_log = access_log.as_ref().map(AccessLog::open).transpose();
-    let access_log = access_log.map_err(StartError::AccessLog)?;
+    let access_log = access_log.map(|settings| {
+        let opened = AccessLog::open(&settings);
+        opened.map_err(|error| StartError::AccessLog { path: settings.path, error })
+    });
+    let access_log = access_log.transpose()?;
     daemon.addresses.http = Address::Off;
     daemon.addresses.grpc = Address::Off;
     daemon.addresses.resp = Address::Off;
@@ -102,6 +110,7 @@ pub async fn start(
     let gateway = Gateway { limits, routes, reads, access_log, shutdown: shutting };
     let gateway = Arc::new(gateway);
     watch(&gateway);
+    let told = warn_of_no_rules(&gateway);
     let front = Front { gateway: Arc::clone(&gateway), tls, bounds: front };
     let (mut addresses, mut socket_files) = (Vec::new(), Vec::new());
     let mut accepting = JoinSet::new();
@@ -112,7 +121,8 @@ pub async fn start(
         let serve = move |stream, peer| front.clone().serve(stream, peer);
         accepting.spawn(accept(Service::Gateway, listener, connections_max, shutdown, serve));
     }
-    let beside = beside(&gateway, certificates.as_ref());
+    let mut beside = beside(&gateway, certificates.as_ref());
+    beside.spawn(follow_rules(Arc::clone(&gateway), told));
     Ok(Running {
         daemon,
         addresses,
@@ -263,6 +273,42 @@ fn beside(gateway: &Arc<Gateway>, certificates: Option<&Arc<Certificates>>) -> J
         beside.spawn(post_pressure(Arc::clone(gateway)));
     }
     beside
+}
+
+/// Tells which routes are not limited, because no rule is of their domain: a name that is misspelt lets all of their
+/// requests pass, and nobody would notice. Gives the version of the rules that it looked at.
+fn warn_of_no_rules(gateway: &Gateway) -> u64 {
+    let rules = gateway.limits.engine.limiter().rules();
+    let is_limited = |route: &&Route| {
+        let domain = rules.set().domain(&route.domain);
+        domain.is_some_and(|domain| !domain.rules.is_empty() || !domain.descriptors.is_empty())
+    };
+    let mut open = gateway.routes.each().iter().filter(|route| !is_limited(route));
+    for route in open.by_ref().take(WARNINGS_MAX) {
+        tracing::warn!(
+            "route {} asks domain `{}`, for which there are no rules: its requests pass unlimited",
+            route.name(),
+            route.domain
+        );
+    }
+    let more = open.count();
+    if more > 0 {
+        tracing::warn!(routes = more, "the same is true of more routes");
+    }
+    rules.version()
+}
+
+/// Tells the same again when there are new rules.
+async fn follow_rules(gateway: Arc<Gateway>, mut told: u64) {
+    let mut every = interval(RULES_EVERY);
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        let version = gateway.limits.engine.limiter().rules().version();
+        if version != told {
+            told = warn_of_no_rules(&gateway);
+        }
+    }
 }
 
 async fn follow(certificates: Arc<Certificates>) {

@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 
 use clap::parser::ValueSource;
-use tidegate_gateway::config::words::{BalanceWord, HostWord, LogFormatWord};
+use tidegate_gateway::config::words::{BalanceWord, HostWord, LogFormatWord, Wait};
 use tidegate_gateway::config::{GatewayLayer, RouteLayer};
 use tidegate_gateway::tls::CertificateFiles;
 use tidegate_gateway::upstream::{ServerSettings, UpstreamUrl};
 use tidegate_server::config::Layer;
-use tidegate_server::config::value::{Count, Size, Time};
+use tidegate_server::config::value::{Count, Size};
 use tidegate_server::listen::Address;
 
 use crate::failure::Failure;
@@ -75,16 +75,16 @@ pub(crate) struct GatewayArgs {
     body_max: Option<Size>,
     /// How long the whole body of a request may take [default: as long as some of it comes]
     #[arg(long, value_name = "TIME", env = "TIDEGATE_BODY_TIMEOUT", help_heading = "Gateway")]
-    body_timeout: Option<Time>,
+    body_timeout: Option<Wait>,
     /// How long an upstream may take to begin its answer [default: 1m]
     #[arg(long, value_name = "TIME", env = "TIDEGATE_RESPONSE_TIMEOUT", help_heading = "Gateway")]
-    response_timeout: Option<Time>,
+    response_timeout: Option<Wait>,
     /// How long nothing may come of a body or through a tunnel [default: 1m]
     #[arg(long, value_name = "TIME", env = "TIDEGATE_IDLE_TIMEOUT", help_heading = "Gateway")]
-    idle_timeout: Option<Time>,
+    idle_timeout: Option<Wait>,
     /// How long a client may take to send the head of a request [default: 30s]
     #[arg(long, value_name = "TIME", env = "TIDEGATE_HEAD_TIMEOUT", help_heading = "Gateway")]
-    head_timeout: Option<Time>,
+    head_timeout: Option<Wait>,
     /// The most requests under way at one upstream [default: 1024]
     #[arg(long, value_name = "N", env = "TIDEGATE_IN_FLIGHT_MAX", help_heading = "Gateway")]
     in_flight_max: Option<Count>,

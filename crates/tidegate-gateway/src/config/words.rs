@@ -1,9 +1,14 @@
 //! Settings that are a word, or a word and what it is about, from text.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
+use std::time::Duration;
 
 use http::HeaderValue;
+use tidegate_identity::host::HOST_BYTES_MAX;
+use tidegate_rules::attribute::is_attribute_name;
+use tidegate_server::config::value::Time;
 
 use crate::access_log::AccessLogFormat;
 use crate::route::HostHeader;
@@ -21,6 +26,21 @@ pub struct HostWord(pub HostHeader);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogFormatWord(pub AccessLogFormat);
 
+/// A host of a route, in small letters: a name, `*.` before one for all below it, an address, or `*` for all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteHost(pub String);
+
+/// A time in which something has to happen, so it is longer than nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait(Duration);
+
+impl Wait {
+    /// How long.
+    pub const fn duration(self) -> Duration {
+        self.0
+    }
+}
+
 /// The text is none of the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WordError(&'static str);
@@ -32,7 +52,7 @@ impl FromStr for BalanceWord {
         let balance = match text.split_once(':') {
             None if text == "round-robin" => Balance::RoundRobin,
             None if text == "least-loaded" => Balance::LeastLoaded,
-            Some(("hash", attribute)) if !attribute.is_empty() => {
+            Some(("hash", attribute)) if is_attribute_name(attribute) => {
                 Balance::Hash(attribute.to_owned())
             }
             _ => return Err(WordError("write `round-robin`, `least-loaded` or `hash:ATTRIBUTE`")),
@@ -67,6 +87,37 @@ impl FromStr for LogFormatWord {
             "json" => Ok(Self(AccessLogFormat::Json)),
             _ => Err(WordError("write `combined` or `json`")),
         }
+    }
+}
+
+impl FromStr for RouteHost {
+    type Err = WordError;
+
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        let host = text.to_ascii_lowercase();
+        let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        if let Some(Ok(address)) = address.map(str::parse::<Ipv6Addr>) {
+            return Ok(Self(format!("[{address}]")));
+        }
+        let is_of_a_label = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        let is_label = |label: &str| !label.is_empty() && label.bytes().all(is_of_a_label);
+        let name = host.strip_prefix("*.").unwrap_or(&host);
+        if host == "*" || (name.len() <= HOST_BYTES_MAX && name.split('.').all(is_label)) {
+            return Ok(Self(host));
+        }
+        Err(WordError(
+            "write a name alone, such as `shop.example`, or `*.shop.example` for all below it; letters beyond ASCII as `xn--…`",
+        ))
+    }
+}
+
+impl FromStr for Wait {
+    type Err = WordError;
+
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        let time = text.parse().ok().map(Time::duration).filter(|time| !time.is_zero());
+        let write = "write a time longer than nothing, such as `10s`, `250ms` or `1m30s`";
+        time.map(Self).ok_or(WordError(write))
     }
 }
 

@@ -56,7 +56,12 @@ impl FromStr for UpstreamUrl {
             return Err(UpstreamUrlError);
         }
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = authority.port_u16().unwrap_or(usual);
+        // What is no port of TCP is none to the library, and then it would be the usual one.
+        let after_host = authority.as_str().strip_prefix(authority.host());
+        let port = match after_host.and_then(|after| after.strip_prefix(':')) {
+            Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or(UpstreamUrlError)?,
+            None => usual,
+        };
         Ok(Self { protocol, authority, host, port })
     }
 }
@@ -78,7 +83,7 @@ pub struct UpstreamUrlError;
 
 impl fmt::Display for UpstreamUrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("write where the service is, without a path: `http://127.0.0.1:3000`, `https://api.internal`, or `h2c://127.0.0.1:50051` for gRPC")
+        f.write_str("write where the service is, without a path, and with a port up to 65535: `http://127.0.0.1:3000`, `https://api.internal`, or `h2c://127.0.0.1:50051` for gRPC")
     }
 }
 
@@ -139,6 +144,10 @@ mod tests {
         for text in
             ["", "127.0.0.1:3000", "ftp://a", "http://", "http://a/b", "http://a?b", "http://u@a"]
         {
+            assert_eq!(text.parse::<UpstreamUrl>(), Err(UpstreamUrlError), "{text}");
+        }
+        for port in ["65536", "99999", "0", ""] {
+            let text = format!("http://[::1]:{port}");
             assert_eq!(text.parse::<UpstreamUrl>(), Err(UpstreamUrlError), "{text}");
         }
     }

@@ -15,6 +15,9 @@ use crate::body::RequestBody;
 /// How often idle connections are looked at.
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
 
+/// How long it takes until a probe is sent again at the least, whatever a program asks for: a timer of nothing is none.
+const PROBE_EVERY_MIN: Duration = Duration::from_millis(1);
+
 /// How upstreams are asked whether they are well: 2xx and 3xx say so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
@@ -45,7 +48,7 @@ pub(crate) async fn keep(upstreams: Arc<Upstreams>) {
 }
 
 async fn ask(server: Arc<Server>, probe: Probe) {
-    let mut every = interval(probe.every);
+    let mut every = interval(probe.every.max(PROBE_EVERY_MIN));
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         every.tick().await;

@@ -61,6 +61,20 @@ async fn files_are_served_whole_in_part_and_once() {
 }
 
 #[tokio::test]
+async fn a_file_is_no_folder() {
+    let folder = with_files("slash");
+    let running = serving(&folder).await;
+    for (path, status) in [
+        ("/files/index.html", 200),
+        ("/files/index.html/", 404),
+        ("/files/sub/a%20b.txt/", 404),
+        ("/files/", 200),
+    ] {
+        assert_eq!(get(port(&running), path).await.status(), status, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn nothing_outside_of_the_folder_is_served() {
     let folder = with_files("outside");
     std::os::unix::fs::symlink(folder.0.join("secret.txt"), folder.0.join("public/link")).unwrap();
@@ -90,5 +104,7 @@ async fn nothing_outside_of_the_folder_is_served() {
         assert!(!answer.body().contains("secret"), "{path}");
     }
     let request = Request::post("/files/index.html").header("host", "a");
-    assert_eq!(ask(port(&running), request.body(Full::default()).unwrap()).await.status(), 405);
+    let refused = ask(port(&running), request.body(Full::default()).unwrap()).await;
+    assert_eq!(refused.status(), 405);
+    assert_eq!(refused.headers()["allow"], "GET, HEAD");
 }

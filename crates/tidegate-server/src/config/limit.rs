@@ -8,7 +8,7 @@ use tidegate_rules::{Source, parse_limit};
 
 use super::value::ValueError;
 
-/// The domain of rules that come without a file.
+/// The domain of rules that come without a file, unless said.
 pub const DEFAULT_DOMAIN: &str = "default";
 
 /// A limit, and the attributes that are counted separately.
@@ -16,18 +16,29 @@ pub const DEFAULT_DOMAIN: &str = "default";
 pub struct LimitPer {
     limit: String,
     per: Vec<String>,
+    domain: String,
 }
 
 impl LimitPer {
     /// What is limited where nothing else is asked for: enough to see the first refusal soon.
     pub fn demonstration() -> Self {
-        Self { limit: "10/minute".to_owned(), per: vec!["key".to_owned()] }
+        Self::new("10/minute", vec!["key".to_owned()])
+    }
+
+    fn new(limit: &str, per: Vec<String>) -> Self {
+        Self { limit: limit.to_owned(), per, domain: DEFAULT_DOMAIN.to_owned() }
+    }
+
+    /// The same for the requests of another domain.
+    #[must_use]
+    pub fn in_domain(self, domain: impl Into<String>) -> Self {
+        Self { domain: domain.into(), ..self }
     }
 
     /// The rule file that says the same.
     pub fn as_rules(&self, origin: &str, rule: &str) -> Source {
         let rule = json!({ "name": rule, "per": self.per, "limit": self.limit });
-        let file = json!({ "domain": DEFAULT_DOMAIN, "rules": [rule] });
+        let file = json!({ "domain": self.domain, "rules": [rule] });
         Source::new(origin, file.to_string())
     }
 }
@@ -55,7 +66,7 @@ impl FromStr for LimitPer {
                 "`{}` is no name of an attribute: {write}",
                 name.escape_debug()
             ))),
-            None => Ok(Self { limit: limit.to_owned(), per }),
+            None => Ok(Self::new(limit, per)),
         }
     }
 }
@@ -87,7 +98,7 @@ mod tests {
             ("5 at once per user", "5 at once", &["user"]),
         ] {
             let per = per.iter().map(|name| (*name).to_owned()).collect();
-            assert_eq!(parsed(text), LimitPer { limit: limit.to_owned(), per }, "{text}");
+            assert_eq!(parsed(text), LimitPer::new(limit, per), "{text}");
         }
     }
 
@@ -103,11 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn it_is_one_rule_of_the_default_domain() {
-        let source = parsed("100 per minute per user").as_rules("--limit", "limit");
-        let rules = RuleSet::parse(&[source], &ParseOptions::default()).unwrap().rules;
-        let rule = &rules.domain(DEFAULT_DOMAIN).unwrap().rules[0];
-        assert_eq!((rule.name.as_str(), &rule.per[..]), ("limit", &["user".to_owned()][..]));
+    fn it_is_one_rule_of_the_default_domain_or_another() {
+        let limit = parsed("100 per minute per user");
+        for (limit, domain) in [(limit.clone(), DEFAULT_DOMAIN), (limit.in_domain("api"), "api")] {
+            let source = limit.as_rules("--limit", "limit");
+            let rules = RuleSet::parse(&[source], &ParseOptions::default()).unwrap().rules;
+            let rule = &rules.domain(domain).unwrap().rules[0];
+            assert_eq!((rule.name.as_str(), &rule.per[..]), ("limit", &["user".to_owned()][..]));
+        }
     }
 
     #[test]
