@@ -6,6 +6,7 @@ mod end;
 mod express;
 mod gathered;
 mod own;
+mod streams;
 pub(crate) mod strict;
 mod wire;
 
@@ -19,13 +20,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_server::listen::{Peer, Stream};
 use tidegate_server::metrics::Entrance;
 use tidegate_server::web::opening::Opened;
-use tidegate_server::web::together::Together;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use crate::body::Noted;
 use crate::gateway::{Client, Gateway};
 use gathered::Gathered;
+use streams::Streams;
 use strict::Strict;
 
 /// The most headers of a request over HTTP/1.
@@ -34,6 +36,9 @@ const HEADERS_MAX: usize = 100;
 const STREAMS_MAX: u32 = 256;
 /// The most streams that a client may have reset before we have taken note: beyond, it is an attack.
 const RESETS_MAX: usize = 100;
+/// The most bytes of an answer over HTTP/2 that are handed on at a time, which is what a client has to take within the
+/// time that it has for taking something.
+const PART_BYTES_MAX: usize = 16 << 10;
 /// How long a connection over which nothing is under way may take for its next bytes once the drain has begun.
 const NEXT_BYTES_GRACE: Duration = Duration::from_secs(1);
 /// Hyper takes no smaller buffer.
@@ -125,20 +130,28 @@ impl Front {
         let Ok(Ok(is_http2)) = version else { return };
         let service = service_fn(|request| {
             let gateway = Arc::clone(gateway);
-            async move { Ok::<_, Infallible>(gateway.answer(client, request).await) }
+            async move {
+                let answer = gateway.answer(client, request).await;
+                // Its head is there to be taken, whether or not its body is asked for.
+                Noted::Something.note();
+                let answer =
+                    answer.map(|body| if is_http2 { body.in_parts(PART_BYTES_MAX) } else { body });
+                Ok::<_, Infallible>(answer)
+            }
         });
         let stream = Strict::new(opened, is_http2);
         // What goes wrong on a connection is the client's doing, and ends with it.
         if is_http2 {
-            let (together, io) = (Together::default(), TokioIo::new(Gathered::new(stream)));
-            let connection = http2(bounds, together.clone()).serve_connection(io, service);
+            let streams = Streams::new(bounds.head_timeout);
+            let io = TokioIo::new(Gathered::new(stream));
+            let connection = http2(bounds, streams.clone()).serve_connection(io, service);
             let mut connection = std::pin::pin!(connection);
             tokio::select! {
                 biased;
-                _ = together.run(connection.as_mut()) => return,
+                _ = streams.run(connection.as_mut()) => return,
                 () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
             }
-            let _ = together.run(connection).await;
+            let _ = streams.run(connection).await;
         } else {
             let io = TokioIo::new(stream);
             let connection = http1(bounds).serve_connection(io, service).with_upgrades();
@@ -166,8 +179,8 @@ fn http1(bounds: &FrontBounds) -> http1::Builder {
 }
 
 /// Requests that come together are looked at together: where all are denied, their answers leave in one write.
-fn http2(bounds: &FrontBounds, together: Together) -> http2::Builder<Together> {
-    let mut builder = http2::Builder::new(together);
+fn http2(bounds: &FrontBounds, streams: Streams) -> http2::Builder<Streams> {
+    let mut builder = http2::Builder::new(streams);
     builder
         .timer(TokioTimer::new())
         .keep_alive_interval(Duration::from_mins(1))

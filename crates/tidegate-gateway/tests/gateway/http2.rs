@@ -1,16 +1,18 @@
 //! HTTP/2 as attackers and browsers speak it: heads that say two things, floods of frames, and tunnels over
 //! one stream of a connection.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{Method, Request, Version};
-use http_body_util::Empty;
+use http_body_util::{BodyExt as _, Empty};
 use hyper::ext::Protocol;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::support::{
-    PATIENCE, Upstream, ask_h2, full, gateway, get, port, settings, until, until_idle,
+    PATIENCE, Upstream, ask_h2, full, gateway, get, port, settings, until, until_idle, with_rules,
 };
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -21,6 +23,8 @@ const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
+/// A setting that gives streams no window.
+const NO_WINDOW: [u8; 6] = [0, 4, 0, 0, 0, 0];
 const ENHANCE_YOUR_CALM: [u8; 4] = [0, 0, 0, 11];
 /// What ends a request, whatever becomes of it.
 const ENDS: [u8; 3] = [HEADERS, RST_STREAM, GOAWAY];
@@ -183,6 +187,48 @@ async fn a_head_without_end_ends_the_connection() {
     until("closed", || running.counts().connections == 0).await;
     assert_eq!(get(port(&running), "/").await.status(), 200, "others are unharmed");
     assert_eq!(upstream.asked(), 1);
+}
+
+/// A client that reads frames and gives no window, however much there is for it.
+#[tokio::test]
+async fn a_client_that_takes_nothing_of_its_answer_gives_its_place_back() {
+    let upstream = Upstream::serving(|_| async { http::Response::new(full(vec![b'x'; 1 << 20])) });
+    let upstream = upstream.await;
+    let mut settings = with_rules(&[&upstream.url()], |layer| {
+        layer.limit = Some("1 at once for 1h per ip".parse().unwrap());
+    });
+    settings.front.head_timeout = Duration::from_millis(500);
+    let running = gateway(settings).await;
+    let (to, window) = (port(&running), frame(SETTINGS, 0, 0, &NO_WINDOW));
+    let asking = frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields(&GET));
+    let taking_nothing =
+        tokio::spawn(async move { send(to, &[window, asking], &[RST_STREAM]).await });
+    until("asked", || upstream.asked() == 1).await;
+    until("given back", || running.counts().under_way == 0).await;
+    let frames = taking_nothing.await.unwrap();
+    assert_eq!(of_kind(HEADERS, &frames).len(), 1);
+    assert_eq!(of_kind(RST_STREAM, &frames).len(), 1);
+    assert_eq!(get(port(&running), "/").await.status(), 200, "the place is free");
+}
+
+#[tokio::test]
+async fn a_long_answer_arrives_whole_at_a_client_with_a_small_window() {
+    let body: Vec<u8> = (0..1_000_003_u32).map(|number| number as u8).collect();
+    let answer = Bytes::from(body.clone());
+    let upstream = Upstream::serving(move |_| {
+        let answer = answer.clone();
+        async move { http::Response::new(full(answer)) }
+    });
+    let upstream = upstream.await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let stream = TcpStream::connect(port(&running)).await.unwrap();
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(1000);
+    let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::get("http://a.example/").body(Empty::<Bytes>::new()).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), body);
 }
 
 #[tokio::test]
