@@ -12,12 +12,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
 use crate::files::Reading;
 use crate::forward::ended::Ended;
+use crate::forward::{hop, origin};
 use crate::problem::Problem;
 use crate::route::Bounds;
 
@@ -135,7 +137,7 @@ impl Body for RequestBody {
                     None => Some(Err(inner.progress.break_off(1))),
                     Some(left) => {
                         inner.left = left;
-                        Some(Ok(frame))
+                        without(frame, strip_asked).map(Ok)
                     }
                 }
             }
@@ -235,7 +237,12 @@ impl ResponseBody {
             Kind::File(reading) => ready!(reading.poll_next(context))
                 .map(|part| part.map(Frame::data).map_err(|_| BodyError::File)),
         };
-        Poll::Ready(frame.map(|frame| frame.map(|frame| self.first_part(frame))))
+        Poll::Ready(match frame {
+            Some(Ok(frame)) => {
+                without(frame, hop::strip_trailers).map(|frame| Ok(self.first_part(frame)))
+            }
+            other => other,
+        })
     }
 
     /// As much of a frame as is handed out at a time. The rest is kept.
@@ -250,6 +257,23 @@ impl ResponseBody {
             Err(trailers) => trailers,
         }
     }
+}
+
+/// A frame with its trailers as the function leaves them; none where nothing is left, which ends a body as well.
+fn without(frame: Frame<Bytes>, strip: fn(&mut HeaderMap)) -> Option<Frame<Bytes>> {
+    match frame.into_trailers() {
+        Ok(mut trailers) => {
+            strip(&mut trailers);
+            (!trailers.is_empty()).then(|| Frame::trailers(trailers))
+        }
+        Err(frame) => Some(frame),
+    }
+}
+
+/// Nobody is trusted to say in trailers where a request came from: proxies say it in the head.
+fn strip_asked(trailers: &mut HeaderMap) {
+    hop::strip_trailers(trailers);
+    origin::strip(trailers);
 }
 
 impl Body for ResponseBody {

@@ -20,8 +20,8 @@ static HOP_BY_HOP: [HeaderName; 8] = [
     UPGRADE,
 ];
 
-/// Those that `Connection` cannot take away: the server behind would see another request than the one
-/// that was decided about.
+/// Those that `Connection` cannot take away, and trailers cannot add: the server behind would see another request
+/// than the one that was decided about.
 static KEPT: [HeaderName; 9] = [
     http::header::HOST,
     http::header::CONTENT_LENGTH,
@@ -75,6 +75,14 @@ pub(crate) fn strip_request(headers: &mut HeaderMap) {
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
+}
+
+/// Takes out of the trailers of a body what belongs in a head alone: what is about one connection, where the body ends,
+/// and all that was decided about by the head, which a server that puts both together would read another request from.
+pub(crate) fn strip_trailers(trailers: &mut HeaderMap) {
+    strip(trailers);
+    remove_all(trailers, &KEPT);
+    remove_all(trailers, &NEVER_ASKED);
 }
 
 /// The protocol that a request over HTTP/1 asks to change to; `None` where it asks for none that may pass
@@ -147,6 +155,25 @@ mod tests {
         strip_request(&mut request);
         let kept = ["authorization", "content-length", "host", "x-forwarded-for"];
         assert_eq!(names(&request), kept);
+    }
+
+    #[test]
+    fn trailers_say_nothing_that_a_head_has_to_say() {
+        let mut trailers = headers(&[
+            ("connection", "close, x-hop"),
+            ("x-hop", "1"),
+            ("transfer-encoding", "chunked"),
+            ("te", "gzip"),
+            ("trailer", "x-sum"),
+            ("content-length", "9"),
+            ("host", "b"),
+            ("authorization", "Bearer x"),
+            ("expect", "100-continue"),
+            ("x-sum", "7"),
+            ("grpc-status", "0"),
+        ]);
+        strip_trailers(&mut trailers);
+        assert_eq!(names(&trailers), ["grpc-status", "x-sum"]);
     }
 
     #[test]
