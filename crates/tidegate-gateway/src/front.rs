@@ -6,6 +6,7 @@ mod end;
 mod express;
 mod gathered;
 mod own;
+mod pace;
 mod streams;
 pub(crate) mod strict;
 mod wire;
@@ -14,6 +15,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{Request, Response, Version};
+use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -24,9 +27,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use crate::body::Noted;
+use crate::body::{Noted, ResponseBody};
 use crate::gateway::{Client, Gateway};
 use gathered::Gathered;
+use pace::{Over, Pace, Paced};
 use streams::Streams;
 use strict::Strict;
 
@@ -48,7 +52,7 @@ const HEAD_BYTES_MIN: usize = 8 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrontBounds {
     /// How long a client may take to send the head of a request, idle time of a kept connection included, to
-    /// shake hands, and how long it may take nothing of what is written.
+    /// shake hands, and how long it may take nothing of what is there for it.
     pub head_timeout: Duration,
     /// The longest head of a request, in bytes.
     pub head_bytes_max: usize,
@@ -119,51 +123,80 @@ impl Front {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { gateway, bounds, .. } = self;
-        let drain = &gateway.shutdown.drain;
         let version = tokio::select! {
             biased;
-            version = timeout(bounds.head_timeout, opened.read_version()) => version,
+            version = timeout(self.bounds.head_timeout, opened.read_version()) => version,
             () = self.grace() => return,
         };
         // An error means that nothing sensible came in time.
         let Ok(Ok(is_http2)) = version else { return };
-        let service = service_fn(|request| {
-            let gateway = Arc::clone(gateway);
-            async move {
-                let answer = gateway.answer(client, request).await;
-                // Its head is there to be taken, whether or not its body is asked for.
-                Noted::Something.note();
-                let answer =
-                    answer.map(|body| if is_http2 { body.in_parts(PART_BYTES_MAX) } else { body });
-                Ok::<_, Infallible>(answer)
-            }
-        });
         let stream = Strict::new(opened, is_http2);
         // What goes wrong on a connection is the client's doing, and ends with it.
-        if is_http2 {
-            let streams = Streams::new(bounds.head_timeout);
-            let io = TokioIo::new(Gathered::new(stream));
-            let connection = http2(bounds, streams.clone()).serve_connection(io, service);
-            let mut connection = std::pin::pin!(connection);
-            tokio::select! {
-                biased;
-                _ = streams.run(connection.as_mut()) => return,
-                () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
-            }
-            let _ = streams.run(connection).await;
-        } else {
-            let io = TokioIo::new(stream);
-            let connection = http1(bounds).serve_connection(io, service).with_upgrades();
-            let mut connection = std::pin::pin!(connection);
-            // Clients are told with their next answer that the connection ends; a client that keeps one and
-            // asks for nothing meanwhile loses nothing with it.
-            tokio::select! {
-                biased;
-                _ = connection.as_mut() => return,
-                () = self.grace() => connection.as_mut().graceful_shutdown(),
-            }
-            let _ = connection.await;
+        let _ =
+            if is_http2 { self.two(stream, client).await } else { self.one(stream, client).await };
+    }
+
+    async fn one<S>(&self, stream: Strict<Opened<S>>, client: Client) -> hyper::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let service = service_fn(|request| self.answer(client, request));
+        let io = TokioIo::new(stream);
+        let connection = http1(&self.bounds).serve_connection(io, service).with_upgrades();
+        let mut connection = std::pin::pin!(connection);
+        // Clients are told with their next answer that the connection ends; a client that keeps one and
+        // asks for nothing meanwhile loses nothing with it.
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return ended,
+            () = self.grace() => connection.as_mut().graceful_shutdown(),
+        }
+        connection.await
+    }
+
+    async fn two<S>(&self, stream: Strict<Opened<S>>, client: Client) -> hyper::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let head_timeout = self.bounds.head_timeout;
+        let pace = Pace::new();
+        let streams = Streams::new(pace.clone(), head_timeout);
+        let io = TokioIo::new(Gathered::new(Paced::new(stream, pace.clone())));
+        let service = service_fn(|request| self.answer(client, request));
+        let connection = http2(&self.bounds, streams.clone()).serve_connection(io, service);
+        let mut connection = std::pin::pin!(connection);
+        let idle_max = tokio::select! {
+            biased;
+            ended = streams.run(connection.as_mut()) => return ended,
+            over = pace.over(head_timeout, head_timeout) => match over {
+                Over::Late => return Ok(()),
+                Over::Idle => NEXT_BYTES_GRACE,
+            },
+            // What is left of answers has the time that it always has.
+            () = self.gateway.shutdown.drain.cancelled() => head_timeout,
+        };
+        // The client is told, and what it asked for before it knew is answered.
+        connection.as_mut().graceful_shutdown();
+        pace.renew();
+        tokio::select! {
+            biased;
+            ended = streams.run(connection) => ended,
+            _ = pace.over(idle_max, head_timeout) => Ok(()),
+        }
+    }
+
+    fn answer(
+        &self,
+        client: Client,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Result<Response<ResponseBody>, Infallible>> + Send + use<> {
+        let gateway = Arc::clone(&self.gateway);
+        async move {
+            let is_http2 = request.version() == Version::HTTP_2;
+            let answer = gateway.answer(client, request).await;
+            // Its head is there to be taken, whether or not its body is asked for.
+            Noted::Something.note();
+            Ok(answer.map(|body| if is_http2 { body.in_parts(PART_BYTES_MAX) } else { body }))
         }
     }
 }

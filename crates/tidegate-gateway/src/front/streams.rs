@@ -12,19 +12,22 @@ use std::time::Duration;
 use hyper::rt::Executor;
 use tidegate_server::web::together::Together;
 
+use super::pace::{Pace, UnderWay};
 use crate::body::{Noted, Patience};
 
 /// What a connection over HTTP/2 hands its requests to.
 #[derive(Clone)]
 pub(super) struct Streams {
     together: Together,
+    /// Told what is under way.
+    pace: Pace,
     /// How long a client may take nothing of an answer.
     taken_within: Duration,
 }
 
 impl Streams {
-    pub(super) fn new(taken_within: Duration) -> Self {
-        Self { together: Together::default(), taken_within }
+    pub(super) fn new(pace: Pace, taken_within: Duration) -> Self {
+        Self { together: Together::default(), pace, taken_within }
     }
 
     /// Runs the connection that this is the executor of, and its requests.
@@ -39,6 +42,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
             answering: Box::pin(answering),
             has_answer: false,
             patience: Patience::new(self.taken_within),
+            _under_way: self.pace.begin(),
         });
     }
 }
@@ -49,6 +53,7 @@ struct Stream<F> {
     /// Whether there is an answer. Before, the client is not who is waited for, and a tunnel never has one.
     has_answer: bool,
     patience: Patience,
+    _under_way: UnderWay,
 }
 
 impl<F: Future<Output = ()>> Future for Stream<F> {
@@ -94,7 +99,7 @@ mod tests {
     async fn lasts(noted: &[Noted], every: Duration) -> Option<Duration> {
         let (held, begun) = (Arc::new(()), Instant::now());
         let (holding, noted) = (Arc::clone(&held), noted.to_vec());
-        Streams::new(TAKEN_WITHIN).execute(async move {
+        Streams::new(Pace::new(), TAKEN_WITHIN).execute(async move {
             for noted in noted {
                 noted.note();
                 sleep(every).await;
@@ -134,7 +139,7 @@ mod tests {
         });
         let held = Arc::new(());
         let holding = Arc::clone(&held);
-        Streams::new(TAKEN_WITHIN).execute(async move {
+        Streams::new(Pace::new(), TAKEN_WITHIN).execute(async move {
             Noted::Something.note();
             slow.await;
             drop(holding);

@@ -212,6 +212,33 @@ async fn a_client_that_takes_nothing_of_its_answer_gives_its_place_back() {
 }
 
 #[tokio::test]
+async fn a_connection_without_a_request_ends_as_over_http1() {
+    let upstream = Upstream::echo().await;
+    let mut settings = settings(&[&upstream.url()]);
+    settings.front.head_timeout = Duration::from_millis(300);
+    let running = gateway(settings).await;
+    let asked = frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields(&GET));
+    let (whole, pong) = (fields(&GET), frame(SETTINGS, 1, 0, &[]));
+    for (what, frames, is_told) in [
+        ("nothing but settings", vec![], true),
+        ("settings are agreed to", vec![pong], true),
+        ("a request, and no other", vec![asked.clone()], true),
+        ("a head without an end", vec![frame(HEADERS, END_STREAM, 1, &whole)], false),
+        ("a part of a head", vec![asked[..asked.len() - 1].to_vec()], false),
+        ("a part of a frame's header", vec![asked[..5].to_vec()], false),
+    ] {
+        let answer = send(port(&running), &frames, &[]).await;
+        assert_eq!(!of_kind(GOAWAY, &answer).is_empty(), is_told, "{what}");
+    }
+    // The preface alone, behind which `send` puts settings.
+    let mut silent = TcpStream::connect(port(&running)).await.unwrap();
+    silent.write_all(PREFACE).await.unwrap();
+    crate::support::read_all(&mut silent).await;
+    until_idle(&running).await;
+    assert_eq!(upstream.asked(), 1);
+}
+
+#[tokio::test]
 async fn a_long_answer_arrives_whole_at_a_client_with_a_small_window() {
     let body: Vec<u8> = (0..1_000_003_u32).map(|number| number as u8).collect();
     let answer = Bytes::from(body.clone());
