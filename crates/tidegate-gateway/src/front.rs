@@ -15,7 +15,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, Version};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -34,7 +35,7 @@ use pace::{Over, Pace, Paced};
 use streams::Streams;
 use strict::Strict;
 
-/// The most headers of a request over HTTP/1.
+/// The most headers of a request.
 const HEADERS_MAX: usize = 100;
 /// The most requests under way on one connection over HTTP/2.
 const STREAMS_MAX: u32 = 256;
@@ -193,12 +194,24 @@ impl Front {
         let gateway = Arc::clone(&self.gateway);
         async move {
             let is_http2 = request.version() == Version::HTTP_2;
-            let answer = gateway.answer(client, request).await;
+            // Over HTTP/1 hyper counts them, and over HTTP/2 nobody does.
+            let answer = if request.headers().len() > HEADERS_MAX {
+                too_many_headers()
+            } else {
+                gateway.answer(client, request).await
+            };
             // Its head is there to be taken, whether or not its body is asked for.
             Noted::Something.note();
             Ok(answer.map(|body| if is_http2 { body.in_parts(PART_BYTES_MAX) } else { body }))
         }
     }
+}
+
+/// As empty as the answer to a head that is too long, which others give.
+fn too_many_headers() -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::full(Bytes::new()));
+    *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    response
 }
 
 fn http1(bounds: &FrontBounds) -> http1::Builder {
@@ -207,6 +220,8 @@ fn http1(bounds: &FrontBounds) -> http1::Builder {
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head_timeout)
         .max_buf_size(bounds.head_bytes_max.max(HEAD_BYTES_MIN))
+        // What is read at once may be more than the buffer is to hold.
+        .max_header_size(bounds.head_bytes_max)
         .max_headers(HEADERS_MAX);
     builder
 }
