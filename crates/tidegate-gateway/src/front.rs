@@ -23,6 +23,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_server::listen::{Peer, Stream};
 use tidegate_server::metrics::Entrance;
+use tidegate_server::web::End;
 use tidegate_server::web::opening::Opened;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
@@ -133,8 +134,11 @@ impl Front {
         let Ok(Ok(is_http2)) = version else { return };
         let stream = Strict::new(opened, is_http2);
         // What goes wrong on a connection is the client's doing, and ends with it.
-        let _ =
+        let ended =
             if is_http2 { self.two(stream, client).await } else { self.one(stream, client).await };
+        if End::of(&ended) == End::NotTheProtocol {
+            self.gateway.limits.engine.metrics().protocol_error(Entrance::Gateway);
+        }
     }
 
     async fn one<S>(&self, stream: Strict<Opened<S>>, client: Client) -> hyper::Result<()>
