@@ -45,6 +45,8 @@ const RESETS_MAX: usize = 100;
 /// The most bytes of an answer over HTTP/2 that are handed on at a time, which is what a client has to take within the
 /// time that it has for taking something.
 const PART_BYTES_MAX: usize = 16 << 10;
+/// The most bytes of an answer over HTTP/2 that wait to be sent while more of it is asked for.
+const UNSENT_BYTES_MAX: usize = 64 << 10;
 /// How long a connection over which nothing is under way may take for its next bytes once the drain has begun.
 const NEXT_BYTES_GRACE: Duration = Duration::from_secs(1);
 /// Hyper takes no smaller buffer.
@@ -239,8 +241,52 @@ fn http2(bounds: &FrontBounds, streams: Streams) -> http2::Builder<Streams> {
         .keep_alive_timeout(Duration::from_secs(20))
         .max_concurrent_streams(STREAMS_MAX)
         .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_send_buf_size(UNSENT_BYTES_MAX)
         .max_header_list_size(u32::try_from(bounds.head_bytes_max).unwrap_or(u32::MAX))
         .enable_connect_protocol()
         .adaptive_window(true);
     builder
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::stream;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    /// A client with windows as large as can be, which asks for something without end, and reads nothing.
+    const ASKING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\
+        \x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x7f\xff\xff\xff\
+        \x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\xff\x00\x00\
+        \x00\x00\x03\x01\x05\x00\x00\x00\x01\x82\x86\x84";
+
+    #[tokio::test(start_paused = true)]
+    async fn little_is_kept_of_an_answer_that_nobody_reads() {
+        let (mut client, stream) = tokio::io::duplex(1 << 10);
+        client.write_all(ASKING).await.unwrap();
+        let handed = AtomicUsize::new(0);
+        let handed: &'static AtomicUsize = Box::leak(Box::new(handed));
+        let service = service_fn(async |_: Request<Incoming>| {
+            let parts = stream::repeat_with(|| {
+                handed.fetch_add(PART_BYTES_MAX, Ordering::Relaxed);
+                Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[0; PART_BYTES_MAX])))
+            });
+            Ok::<_, Infallible>(Response::new(StreamBody::new(parts)))
+        });
+        let bounds = FrontBounds::default();
+        let streams = Streams::new(Pace::new(), bounds.head_timeout);
+        let connection = http2(&bounds, streams.clone());
+        let connection = pin!(connection.serve_connection(TokioIo::new(stream), service));
+        let ended = timeout(Duration::from_secs(1), streams.run(connection)).await;
+        assert!(ended.is_err(), "{ended:?}");
+        let handed = handed.load(Ordering::Relaxed);
+        let most = UNSENT_BYTES_MAX + 3 * PART_BYTES_MAX;
+        assert!((UNSENT_BYTES_MAX..=most).contains(&handed), "{handed}");
+    }
 }
