@@ -30,6 +30,7 @@ async fn what_can_be_read_in_two_ways_gets_400_and_a_closed_connection() {
         "Content-Length: 0\r\nContent-Length: 40\r\n\r\n",
         "Content-Length: 0\r\nContent-Length: 0\r\n\r\n",
         "Content-Length: +5\r\n\r\nhello",
+        "Content-Length: 18446744073709551615\r\n\r\nhello",
         "Content-Length: 5,5\r\n\r\nhello",
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
         "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
