@@ -1,6 +1,7 @@
 //! Bodies on their way: that of a request with its bounds, and that of a response with what is to be done
 //! at its end. Both pass frame by frame, trailers included, and nothing is gathered.
 
+use std::cell::Cell;
 use std::error::Error as StdError;
 use std::fmt;
 use std::future::Future as _;
@@ -11,12 +12,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
 use crate::files::Reading;
 use crate::forward::ended::Ended;
+use crate::forward::{hop, origin};
 use crate::problem::Problem;
 use crate::route::Bounds;
 
@@ -134,7 +137,7 @@ impl Body for RequestBody {
                     None => Some(Err(inner.progress.break_off(1))),
                     Some(left) => {
                         inner.left = left;
-                        Some(Ok(frame))
+                        without(frame, strip_asked).map(Ok)
                     }
                 }
             }
@@ -154,6 +157,9 @@ impl Body for RequestBody {
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
     kind: Kind,
+    /// The most bytes that are handed out at a time, and what is left of a frame that had more.
+    part_bytes_max: usize,
+    rest: Bytes,
     /// What is done when it has ended, or nobody wants it any more.
     ended: Option<Box<Ended>>,
 }
@@ -168,17 +174,28 @@ enum Kind {
 impl ResponseBody {
     /// A body that is there.
     pub(crate) fn full(bytes: Bytes) -> Self {
-        Self { kind: Kind::Full(Some(bytes).filter(|bytes| !bytes.is_empty())), ended: None }
+        Self::of(Kind::Full(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
     /// A body that comes from an upstream, some of it in any such time.
     pub(crate) fn relayed(body: Incoming, idle_max: Duration) -> Self {
-        Self { kind: Kind::Relayed { body, patience: Patience::new(idle_max) }, ended: None }
+        Self::of(Kind::Relayed { body, patience: Patience::new(idle_max) })
     }
 
     /// A body that comes from a file.
     pub(crate) fn file(reading: Reading) -> Self {
-        Self { kind: Kind::File(reading), ended: None }
+        Self::of(Kind::File(reading))
+    }
+
+    fn of(kind: Kind) -> Self {
+        Self { kind, part_bytes_max: usize::MAX, rest: Bytes::new(), ended: None }
+    }
+
+    /// The same, handed out in parts of at most so many bytes: whoever is asked for the next one can tell by that how
+    /// the client gets on.
+    pub(crate) fn in_parts(mut self, part_bytes_max: usize) -> Self {
+        self.part_bytes_max = part_bytes_max;
+        self
     }
 
     /// The bytes of one that is there; none of any other.
@@ -196,16 +213,16 @@ impl ResponseBody {
     }
 }
 
-impl Body for ResponseBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
+impl ResponseBody {
+    fn poll_part(
+        &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = self.get_mut();
-        let frame = match &mut this.kind {
+        if !self.rest.is_empty() {
+            let length = self.rest.len().min(self.part_bytes_max);
+            return Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))));
+        }
+        let frame = match &mut self.kind {
             Kind::Full(bytes) => bytes.take().map(|bytes| Ok(Frame::data(bytes))),
             Kind::Relayed { body, patience } => match Pin::new(body).poll_frame(context) {
                 Poll::Pending => {
@@ -220,6 +237,57 @@ impl Body for ResponseBody {
             Kind::File(reading) => ready!(reading.poll_next(context))
                 .map(|part| part.map(Frame::data).map_err(|_| BodyError::File)),
         };
+        Poll::Ready(match frame {
+            Some(Ok(frame)) => {
+                without(frame, hop::strip_trailers).map(|frame| Ok(self.first_part(frame)))
+            }
+            other => other,
+        })
+    }
+
+    /// As much of a frame as is handed out at a time. The rest is kept.
+    fn first_part(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        match frame.into_data() {
+            Ok(mut bytes) if bytes.len() > self.part_bytes_max => {
+                let part = bytes.split_to(self.part_bytes_max);
+                self.rest = bytes;
+                Frame::data(part)
+            }
+            Ok(bytes) => Frame::data(bytes),
+            Err(trailers) => trailers,
+        }
+    }
+}
+
+/// A frame with its trailers as the function leaves them; none where nothing is left, which ends a body as well.
+fn without(frame: Frame<Bytes>, strip: fn(&mut HeaderMap)) -> Option<Frame<Bytes>> {
+    match frame.into_trailers() {
+        Ok(mut trailers) => {
+            strip(&mut trailers);
+            (!trailers.is_empty()).then(|| Frame::trailers(trailers))
+        }
+        Err(frame) => Some(frame),
+    }
+}
+
+/// Nobody is trusted to say in trailers where a request came from: proxies say it in the head.
+fn strip_asked(trailers: &mut HeaderMap) {
+    hop::strip_trailers(trailers);
+    origin::strip(trailers);
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        let polled = this.poll_part(context);
+        Noted::of(&polled).note();
+        let frame = ready!(polled);
         match (&frame, &mut this.ended) {
             (Some(Ok(frame)), Some(ended)) => {
                 ended.sent(frame.data_ref().map_or(0, Bytes::len) as u64);
@@ -235,36 +303,74 @@ impl Body for ResponseBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.kind {
+        let is_end = match &self.kind {
             Kind::Full(bytes) => bytes.is_none(),
             Kind::Relayed { body, .. } => body.is_end_stream(),
             Kind::File(reading) => reading.left == 0,
-        }
+        };
+        is_end && self.rest.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.kind {
+        let more = match &self.kind {
             Kind::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Kind::Relayed { body, .. } => body.size_hint(),
             Kind::File(reading) => SizeHint::with_exact(reading.left),
+        };
+        let rest = self.rest.len() as u64;
+        let mut hint = SizeHint::new();
+        hint.set_lower(more.lower().saturating_add(rest));
+        if let Some(upper) = more.upper() {
+            hint.set_upper(upper.saturating_add(rest));
         }
+        hint
     }
 }
 
-/// How long nothing may come. The timer is made when it is first needed: most bodies are there at once.
+/// What the answer to a client had when it was last asked. Hyper keeps the body of an answer inside of the future that it
+/// hands out to be run, so that nothing but the thread that runs it links the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Noted {
+    /// Nothing yet: more has to come from elsewhere.
+    Nothing,
+    /// Something, which is now for the client to take.
+    Something,
+}
+
+thread_local! {
+    static NOTED: Cell<Option<Noted>> = const { Cell::new(None) };
+}
+
+impl Noted {
+    fn of<T>(polled: &Poll<T>) -> Self {
+        if polled.is_ready() { Self::Something } else { Self::Nothing }
+    }
+
+    /// Notes it for whoever runs this.
+    pub(crate) fn note(self) {
+        NOTED.set(Some(self));
+    }
+
+    /// What was noted last on this thread since this was called before.
+    pub(crate) fn take() -> Option<Self> {
+        NOTED.take()
+    }
+}
+
+/// How long nothing may happen. The timer is made when it is first needed: most bodies are there at once.
 #[derive(Debug)]
-struct Patience {
+pub(crate) struct Patience {
     idle_max: Duration,
     timer: Option<Pin<Box<Sleep>>>,
     is_idle: bool,
 }
 
 impl Patience {
-    fn new(idle_max: Duration) -> Self {
+    pub(crate) fn new(idle_max: Duration) -> Self {
         Self { idle_max, timer: None, is_idle: false }
     }
 
-    fn renew(&mut self) {
+    pub(crate) fn renew(&mut self) {
         self.is_idle = false;
     }
 
@@ -273,8 +379,8 @@ impl Patience {
         self.timer.as_ref().is_some_and(|timer| timer.is_elapsed())
     }
 
-    /// Ready when nothing has come for too long. The time runs from when that is first asked.
-    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    /// Ready when nothing has happened for too long. The time runs from when that is first asked.
+    pub(crate) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let idle_max = self.idle_max;
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(idle_max)));
         if !self.is_idle {

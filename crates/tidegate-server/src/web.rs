@@ -47,7 +47,7 @@ pub(crate) enum Versions {
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "what is not the protocol is counted"]
-pub(crate) enum End {
+pub enum End {
     /// One of us closed it, or it broke.
     Closed,
     /// The client said something that is not the protocol.
@@ -142,7 +142,7 @@ where
 
 impl End {
     /// A client that is gone, or too slow, has said nothing wrong.
-    fn of(ended: &hyper::Result<()>) -> Self {
+    pub fn of(ended: &hyper::Result<()>) -> Self {
         let Err(error) = ended else { return Self::Closed };
         let two = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
         // Over HTTP/2 what a library ends by itself is what it cannot read.

@@ -3,8 +3,8 @@
 
 use http::HeaderMap;
 use http::header::{
-    CONNECTION, EXPECT, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
 /// Those that are never forwarded, whether `Connection` names them or not. `Trailer` stays: trailers are
@@ -20,11 +20,11 @@ static HOP_BY_HOP: [HeaderName; 8] = [
     UPGRADE,
 ];
 
-/// Those that `Connection` cannot take away: the server behind would see another request than the one
-/// that was decided about.
+/// Those that `Connection` cannot take away, and trailers cannot add: the server behind would see another request
+/// than the one that was decided about.
 static KEPT: [HeaderName; 9] = [
     http::header::HOST,
-    http::header::CONTENT_LENGTH,
+    CONTENT_LENGTH,
     http::header::AUTHORIZATION,
     http::header::COOKIE,
     http::header::FORWARDED,
@@ -40,8 +40,9 @@ static NEVER_ASKED: [HeaderName; 2] = [EXPECT, HeaderName::from_static("http2-se
 /// Takes out of a head what is about its own connection.
 pub(crate) fn strip(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {
-        let named: Vec<HeaderName> =
-            tokens(headers, &CONNECTION).filter_map(|token| token.parse().ok()).collect();
+        let named: Vec<HeaderName> = tokens(headers, &CONNECTION)
+            .filter_map(|token| HeaderName::from_bytes(token).ok())
+            .collect();
         for name in named {
             if !KEPT.contains(&name) {
                 headers.remove(name);
@@ -49,6 +50,11 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
         }
     }
     remove_all(headers, &HOP_BY_HOP);
+    let respelt: Vec<HeaderName> =
+        headers.keys().filter(|name| is_respelt(name)).cloned().collect();
+    for name in respelt {
+        headers.remove(name);
+    }
 }
 
 /// Takes headers of these names out. Nearly always there are none, which looking through the few that are there
@@ -63,13 +69,27 @@ fn remove_all(headers: &mut HeaderMap, names: &[HeaderName]) {
 
 /// Whether a header is about its own connection, whatever `Connection` says.
 pub(super) fn is_hop(name: &HeaderName) -> bool {
-    HOP_BY_HOP.contains(name)
+    HOP_BY_HOP.contains(name) || is_respelt(name)
+}
+
+/// Whether many servers, which read `_` as `-`, take it for a header about a connection, or about where a body ends.
+/// With such a name it says nothing to us, and would say something to them.
+fn is_respelt(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    let is = |other: &HeaderName| {
+        name.len() == other.as_str().len()
+            && name
+                .bytes()
+                .zip(other.as_str().bytes())
+                .all(|(one, two)| one == two || (one == b'_' && two == b'-'))
+    };
+    name.contains('_') && (is(&CONTENT_LENGTH) || HOP_BY_HOP.iter().any(is))
 }
 
 /// The same for a request, whose sender may say that it understands trailers, and that it waits to be told
 /// to go on, which we tell it ourselves.
 pub(crate) fn strip_request(headers: &mut HeaderMap) {
-    let takes_trailers = tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
+    let takes_trailers = tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers"));
     strip(headers);
     remove_all(headers, &NEVER_ASKED);
     if takes_trailers {
@@ -77,24 +97,33 @@ pub(crate) fn strip_request(headers: &mut HeaderMap) {
     }
 }
 
+/// Takes out of the trailers of a body what belongs in a head alone: what is about one connection, where the body ends,
+/// and all that was decided about by the head, which a server that puts both together would read another request from.
+pub(crate) fn strip_trailers(trailers: &mut HeaderMap) {
+    strip(trailers);
+    remove_all(trailers, &KEPT);
+    remove_all(trailers, &NEVER_ASKED);
+}
+
 /// The protocol that a request over HTTP/1 asks to change to; `None` where it asks for none that may pass
 /// through here. Another version of HTTP is not let through: requests in it would meet no rule.
 pub(crate) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
-    let is_asked = tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
+    let is_asked = tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case(b"upgrade"));
     let value = headers.get(UPGRADE).filter(|_| is_asked)?;
-    let is_http = |token: &str| {
+    let is_http = |token: &[u8]| {
         let token = token.to_ascii_lowercase();
-        ["h2", "h3", "http", "tls"].iter().any(|start| token.starts_with(start))
+        ["h2", "h3", "http", "tls"].iter().any(|start| token.starts_with(start.as_bytes()))
     };
     let is_single = headers.get_all(UPGRADE).iter().count() == 1;
     let is_hidden = tokens(headers, &UPGRADE).any(is_http);
     (is_single && !is_hidden && value.to_str().is_ok()).then(|| value.clone())
 }
 
-/// The words of a header that is a list, those that are no text left out.
-fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
-    let lines = headers.get_all(name).into_iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).map(str::trim).filter(|token| !token.is_empty())
+/// The words of a header that is a list. They are looked for in bytes: what is no text in one of them hides no other.
+fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h [u8]> {
+    let lines = headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
+    let words = lines.flat_map(|line| line.split(|byte| *byte == b','));
+    words.map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
 }
 
 #[cfg(test)]
@@ -136,6 +165,29 @@ mod tests {
     }
 
     #[test]
+    fn a_word_that_is_no_text_hides_no_other() {
+        let mut request = headers(&[("x-foo", "1"), ("x-bar", "1"), ("accept", "*/*")]);
+        request.insert(CONNECTION, HeaderValue::from_bytes(b"x-foo\xff, x-foo,\tX-Bar").unwrap());
+        strip_request(&mut request);
+        assert_eq!(names(&request), ["accept"]);
+    }
+
+    #[test]
+    fn no_spelling_of_where_a_body_ends_gets_through() {
+        for name in ["transfer_encoding", "content_length", "keep_alive", "proxy_connection"] {
+            let mut request = HeaderMap::new();
+            let name: HeaderName = name.parse().unwrap();
+            request.insert(&name, HeaderValue::from_static("1"));
+            assert!(is_hop(&name), "{name}");
+            strip_request(&mut request);
+            assert!(request.is_empty(), "{name}");
+        }
+        for name in ["content-length", "content_lengths", "content_type", "x_te"] {
+            assert!(!is_hop(&name.parse().unwrap()), "{name}");
+        }
+    }
+
+    #[test]
     fn connection_takes_away_nothing_that_was_decided_about() {
         let mut request = headers(&[
             ("connection", "host, x-forwarded-for, authorization, content-length"),
@@ -147,6 +199,25 @@ mod tests {
         strip_request(&mut request);
         let kept = ["authorization", "content-length", "host", "x-forwarded-for"];
         assert_eq!(names(&request), kept);
+    }
+
+    #[test]
+    fn trailers_say_nothing_that_a_head_has_to_say() {
+        let mut trailers = headers(&[
+            ("connection", "close, x-hop"),
+            ("x-hop", "1"),
+            ("transfer-encoding", "chunked"),
+            ("te", "gzip"),
+            ("trailer", "x-sum"),
+            ("content-length", "9"),
+            ("host", "b"),
+            ("authorization", "Bearer x"),
+            ("expect", "100-continue"),
+            ("x-sum", "7"),
+            ("grpc-status", "0"),
+        ]);
+        strip_trailers(&mut trailers);
+        assert_eq!(names(&trailers), ["grpc-status", "x-sum"]);
     }
 
     #[test]

@@ -62,11 +62,7 @@ impl Origin<'_> {
     /// Puts it into the head that is forwarded.
     pub(crate) fn write(&self, headers: &mut HeaderMap) {
         if !self.is_trusted {
-            let spoofed: Vec<HeaderName> =
-                headers.keys().filter(|name| is_of_origin(name.as_str())).cloned().collect();
-            for name in spoofed {
-                headers.remove(name);
-            }
+            strip(headers);
         }
         let proto = if self.is_tls { "https" } else { "http" };
         if !headers.contains_key(X_FORWARDED_PROTO) {
@@ -116,6 +112,15 @@ impl Origin<'_> {
         }
         let _ = write!(text, ";proto={proto}");
         text
+    }
+}
+
+/// Takes out whatever is said about that.
+pub(crate) fn strip(headers: &mut HeaderMap) {
+    let spoofed: Vec<HeaderName> =
+        headers.keys().filter(|name| is_of_origin(name.as_str())).cloned().collect();
+    for name in spoofed {
+        headers.remove(name);
     }
 }
 

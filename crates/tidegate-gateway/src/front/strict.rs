@@ -17,6 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const LINE_BYTES_MAX: usize = 1 << 20;
 /// The most hexadecimal digits of a chunk's size: those of 64 bits.
 const SIZE_DIGITS_MAX: usize = 16;
+/// The longest body that somebody may say is to come: many servers count with a sign.
+const BODY_BYTES_MAX: u64 = i64::MAX as u64;
 /// A byte that belongs in no head and no size.
 const SPOILT: u8 = 0;
 
@@ -229,7 +231,8 @@ fn in_head(mut head: Head, line: &[u8]) -> Result<At, Fault> {
         if head.length.is_some() || head.is_chunked {
             return Err(Fault);
         }
-        head.length = Some(number(value).ok_or(Fault)?);
+        let length = number(value).filter(|length| *length <= BODY_BYTES_MAX);
+        head.length = Some(length.ok_or(Fault)?);
     } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
         if head.length.is_some() || head.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
             return Err(Fault);
@@ -288,6 +291,8 @@ mod tests {
             "Content-Length: +5\r\n\r\n",
             "Content-Length: 0x5\r\n\r\n",
             "Content-Length: 99999999999999999999\r\n\r\n",
+            "Content-Length: 18446744073709551615\r\n\r\n",
+            "Content-Length: 9223372036854775808\r\n\r\n",
             "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
             "Transfer-Encoding: chunked, identity\r\n\r\n",
             "Transfer-Encoding: gzip, chunked\r\n\r\n",

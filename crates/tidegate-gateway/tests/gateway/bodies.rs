@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::{
-    PATIENCE, Upstream, exchange, gateway, get, port, read_all, read_head, settings, until,
-    until_idle, with_rules,
+    PATIENCE, Upstream, ask_h2, exchange, full, gateway, get, port, read_all, read_head, settings,
+    until, until_idle, with_rules,
 };
 
 /// Waits until neither clients nor upstreams are connected, and nothing is under way.
@@ -274,6 +274,48 @@ async fn extensions_of_chunks_end_here_and_trailers_do_not() {
     let answer = exchange(port(&running), request.as_bytes()).await;
     assert!(answer.ends_with("5 bytes: abcde"), "{answer}");
     assert!(answer.contains(r#"trailers: {"x-sum": "7"}"#), "{answer}");
+}
+
+/// Over HTTP/1, where names in `Trailer` are handed on, and over HTTP/2, where fields about a connection are a fault.
+#[tokio::test]
+async fn trailers_say_nothing_that_a_head_has_to_say() {
+    let upstream = Upstream::echo().await;
+    let fields = "X-Forwarded-For: 192.0.2.66\r\nX_Real_IP: 192.0.2.66\r\nForwarded: for=192.0.2.66\r\n\
+                  Host: b\r\nContent-Length: 9\r\nConnection: close, x-hop\r\nX-Hop: 1\r\nKeep-Alive: 1\r\n\
+                  Transfer-Encoding: gzip\r\nUpgrade: x\r\nTE: gzip\r\nProxy-Connection: x\r\n";
+    let names: Vec<&str> = fields.lines().map(|line| line.split(':').next().unwrap()).collect();
+    for url in [upstream.url(), upstream.url().replace("http:", "h2c:")] {
+        let mut settings = settings(&[&url]);
+        settings.routes[0].bounds.response_timeout = PATIENCE / 2;
+        let running = gateway(settings).await;
+        for (sum, shown) in [("X-Sum: 7\r\n", r#"trailers: {"x-sum": "7"}"#), ("", "bytes: abc")] {
+            let request = format!(
+                "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: x-sum, {}\r\n\
+                 Connection: close\r\n\r\n3\r\nabc\r\n0\r\n{fields}{sum}\r\n",
+                names.join(", ")
+            );
+            let answer = exchange(port(&running), request.as_bytes()).await;
+            assert!(
+                answer.starts_with("HTTP/1.1 200 ") && answer.contains(shown),
+                "{url}: {answer}"
+            );
+            assert!(!answer.contains("192.0.2.66"), "{url}: {answer}");
+        }
+        until_idle(&running).await;
+    }
+}
+
+#[tokio::test]
+async fn trailers_of_an_answer_that_are_about_its_connection_end_here() {
+    let upstream = Upstream::raw(
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: x-sum, connection, content-length\r\n\r\n\
+          3\r\nabc\r\n0\r\nX-Sum: 7\r\nConnection: close\r\nContent-Length: 9\r\nKeep-Alive: 1\r\n\r\n",
+    )
+    .await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let request = http::Request::get("http://a.example/").body(full("")).unwrap();
+    let answer = ask_h2(port(&running), request).await;
+    assert_eq!(answer.body(), "abc\n{\"x-sum\": \"7\"}");
 }
 
 #[tokio::test]

@@ -59,6 +59,17 @@ async fn plain_requests_and_others_are_forwarded_and_answered_alike() {
 }
 
 #[tokio::test]
+async fn spellings_of_where_a_body_ends_reach_no_upstream() {
+    let upstream = Upstream::echo().await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let spelt = "\r\nX_Kept: 1\r\nTransfer_Encoding: chunked\r\nContent_Length: 5\r\nAccept:";
+    let requests = [PLAIN, CLOSING].map(|request| request.replace("\r\nAccept:", spelt));
+    let text = all(&running, &[&requests[0], &requests[1]]).await;
+    assert_eq!(text.matches("x_kept: 1").count(), 2, "{text}");
+    assert!(!text.contains("transfer_encoding") && !text.contains("content_length"), "{text}");
+}
+
+#[tokio::test]
 async fn plain_requests_and_others_are_refused_alike() {
     let upstream = Upstream::echo().await;
     let settings = with_rules(&[&upstream.url()], |layer| {

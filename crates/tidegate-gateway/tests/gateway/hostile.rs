@@ -30,6 +30,7 @@ async fn what_can_be_read_in_two_ways_gets_400_and_a_closed_connection() {
         "Content-Length: 0\r\nContent-Length: 40\r\n\r\n",
         "Content-Length: 0\r\nContent-Length: 0\r\n\r\n",
         "Content-Length: +5\r\n\r\nhello",
+        "Content-Length: 18446744073709551615\r\n\r\nhello",
         "Content-Length: 5,5\r\n\r\nhello",
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
         "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
@@ -136,6 +137,15 @@ async fn what_is_too_large_is_refused() {
     let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "y".repeat(20_000));
     let answer = exchange(port(&running), long.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    // However much of it comes at once.
+    let head = |bytes: usize, body: &str| {
+        let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 900\r\nX: ";
+        format!("{head}{}\r\n\r\n{body}", "y".repeat(bytes - head.len() - 4))
+    };
+    for (bytes, status) in [(8 << 10, "200"), ((8 << 10) + 1, "431"), (12 << 10, "431")] {
+        let answer = exchange(port(&running), head(bytes, &"x".repeat(900)).as_bytes()).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{bytes}: {answer}");
+    }
     let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(200));
     let answer = exchange(port(&running), many.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");

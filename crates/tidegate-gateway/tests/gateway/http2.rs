@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{Method, Request, Version};
-use http_body_util::{Empty, Full};
+use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::ext::Protocol;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -18,6 +20,7 @@ use tidegate_gateway::Running;
 
 use crate::support::{
     PATIENCE, Upstream, ask, ask_h2, full, gateway, get, port, settings, until, until_idle,
+    with_rules,
 };
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -32,6 +35,8 @@ const CONTINUATION: u8 = 9;
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
+/// A setting that gives streams no window.
+const NO_WINDOW: [u8; 6] = [0, 4, 0, 0, 0, 0];
 const ENHANCE_YOUR_CALM: [u8; 4] = [0, 0, 0, 11];
 /// What ends a request, whatever becomes of it.
 const ENDS: [u8; 3] = [HEADERS, RST_STREAM, GOAWAY];
@@ -155,12 +160,19 @@ async fn a_head_that_is_too_long_is_431() {
     let running = gateway(settings(&[&upstream.url()])).await;
     let request = Request::get("http://a.example/").header("x", "y".repeat(40 << 10));
     assert_eq!(ask_h2(port(&running), request.body(full("")).unwrap()).await.status(), 431);
-    let mut request = Request::get("http://a.example/");
-    for number in 0..2_000 {
-        request = request.header(format!("x-{number}"), "y");
+    let with = |headers: u32| {
+        let mut request = Request::get("http://a.example/");
+        for number in 0..headers {
+            request = request.header(format!("x-{number}"), "y");
+        }
+        ask_h2(port(&running), request.body(full("")).unwrap())
+    };
+    for headers in [101, 500, 2_000] {
+        assert_eq!(with(headers).await.status(), 431, "{headers}");
     }
-    assert_eq!(ask_h2(port(&running), request.body(full("")).unwrap()).await.status(), 431);
     assert_eq!(upstream.asked(), 0);
+    // The upstream takes a hundred too, with those that it is told where a request came from.
+    assert_eq!(with(90).await.status(), 200);
 }
 
 #[tokio::test]
@@ -194,6 +206,75 @@ async fn a_head_without_end_ends_the_connection() {
     until("closed", || running.counts().connections == 0).await;
     assert_eq!(get(port(&running), "/").await.status(), 200, "others are unharmed");
     assert_eq!(upstream.asked(), 1);
+}
+
+/// A client that reads frames and gives no window, however much there is for it.
+#[tokio::test]
+async fn a_client_that_takes_nothing_of_its_answer_gives_its_place_back() {
+    let upstream = Upstream::serving(|_| async { http::Response::new(full(vec![b'x'; 1 << 20])) });
+    let upstream = upstream.await;
+    let mut settings = with_rules(&[&upstream.url()], |layer| {
+        layer.limit = Some("1 at once for 1h per ip".parse().unwrap());
+    });
+    settings.front.head_timeout = Duration::from_millis(500);
+    let running = gateway(settings).await;
+    let (to, window) = (port(&running), frame(SETTINGS, 0, 0, &NO_WINDOW));
+    let asking = frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields(&GET));
+    let taking_nothing =
+        tokio::spawn(async move { send(to, &[window, asking], &[RST_STREAM]).await });
+    until("asked", || upstream.asked() == 1).await;
+    until("given back", || running.counts().under_way == 0).await;
+    let frames = taking_nothing.await.unwrap();
+    assert_eq!(of_kind(HEADERS, &frames).len(), 1);
+    assert_eq!(of_kind(RST_STREAM, &frames).len(), 1);
+    assert_eq!(get(port(&running), "/").await.status(), 200, "the place is free");
+}
+
+#[tokio::test]
+async fn a_connection_without_a_request_ends_as_over_http1() {
+    let upstream = Upstream::echo().await;
+    let mut settings = settings(&[&upstream.url()]);
+    settings.front.head_timeout = Duration::from_millis(300);
+    let running = gateway(settings).await;
+    let asked = frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields(&GET));
+    let (whole, pong) = (fields(&GET), frame(SETTINGS, 1, 0, &[]));
+    for (what, frames, is_told) in [
+        ("nothing but settings", vec![], true),
+        ("settings are agreed to", vec![pong], true),
+        ("a request, and no other", vec![asked.clone()], true),
+        ("a head without an end", vec![frame(HEADERS, END_STREAM, 1, &whole)], false),
+        ("a part of a head", vec![asked[..asked.len() - 1].to_vec()], false),
+        ("a part of a frame's header", vec![asked[..5].to_vec()], false),
+    ] {
+        let answer = send(port(&running), &frames, &[]).await;
+        assert_eq!(!of_kind(GOAWAY, &answer).is_empty(), is_told, "{what}");
+    }
+    // The preface alone, behind which `send` puts settings.
+    let mut silent = TcpStream::connect(port(&running)).await.unwrap();
+    silent.write_all(PREFACE).await.unwrap();
+    crate::support::read_all(&mut silent).await;
+    until_idle(&running).await;
+    assert_eq!(upstream.asked(), 1);
+}
+
+#[tokio::test]
+async fn a_long_answer_arrives_whole_at_a_client_with_a_small_window() {
+    let body: Vec<u8> = (0..1_000_003_u32).map(|number| number as u8).collect();
+    let answer = Bytes::from(body.clone());
+    let upstream = Upstream::serving(move |_| {
+        let answer = answer.clone();
+        async move { http::Response::new(full(answer)) }
+    });
+    let upstream = upstream.await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let stream = TcpStream::connect(port(&running)).await.unwrap();
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(1000);
+    let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::get("http://a.example/").body(Empty::<Bytes>::new()).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), body);
 }
 
 #[tokio::test]

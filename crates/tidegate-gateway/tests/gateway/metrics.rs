@@ -1,8 +1,8 @@
-//! What the gateway tells of the servers behind it.
+//! What the gateway tells of the servers behind it, and of clients that it refuses.
 
 use std::time::Duration;
 
-use crate::support::{Upstream, gateway, get, port, settings, until_idle};
+use crate::support::{Upstream, exchange, gateway, get, port, settings, until, until_idle};
 
 #[tokio::test]
 async fn what_servers_behind_do_is_counted_by_their_names() {
@@ -39,4 +39,36 @@ async fn what_servers_behind_do_is_counted_by_their_names() {
     assert_eq!(most, running.counts().under_way_max as u64);
     let open = value("connections_open", &well, "") + value("connections_open", &breaking, "");
     assert_eq!(open, running.counts().upstream_connections as u64);
+}
+
+#[tokio::test]
+async fn connections_on_which_something_is_no_http_are_counted() {
+    let upstream = Upstream::echo().await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let engine = running.daemon().engine();
+    let counted = || {
+        let text = engine.metrics().render(engine);
+        let series = "tidegate_protocol_errors_total{listener=\"gateway\"} ";
+        let line = text.lines().find_map(|line| line.strip_prefix(series));
+        line.unwrap_or_else(|| panic!("no {series} in {text}")).parse::<u32>().unwrap()
+    };
+    let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "y".repeat(100_000));
+    let refused = [
+        ("BAD\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nA: b\r\n c\r\n\r\n", "400"),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "400",
+        ),
+        (&long, "431"),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nthese are no settings", ""),
+    ];
+    for (number, (request, status)) in (1..).zip(refused) {
+        let answer = exchange(port(&running), request.as_bytes()).await;
+        assert!(answer.get(9..).unwrap_or_default().starts_with(status), "{request:?}: {answer:?}");
+        until("counted", || counted() == number).await;
+    }
+    assert_eq!(get(port(&running), "/").await.status(), 200);
+    until_idle(&running).await;
+    assert_eq!(counted(), 5, "a client that leaves has said nothing wrong");
 }
