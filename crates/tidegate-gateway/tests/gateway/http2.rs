@@ -156,7 +156,8 @@ async fn fields_that_http2_forbids_reset_the_stream() {
 
 #[tokio::test]
 async fn a_head_that_is_too_long_is_431() {
-    let upstream = Upstream::echo().await;
+    // It takes any number of headers, so that it is not the one who refuses.
+    let upstream = Upstream::raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
     let running = gateway(settings(&[&upstream.url()])).await;
     let request = Request::get("http://a.example/").header("x", "y".repeat(40 << 10));
     assert_eq!(ask_h2(port(&running), request.body(full("")).unwrap()).await.status(), 431);
@@ -171,8 +172,7 @@ async fn a_head_that_is_too_long_is_431() {
         assert_eq!(with(headers).await.status(), 431, "{headers}");
     }
     assert_eq!(upstream.asked(), 0);
-    // The upstream takes a hundred too, with those that it is told where a request came from.
-    assert_eq!(with(90).await.status(), 200);
+    assert_eq!(with(100).await.status(), 200);
 }
 
 #[tokio::test]
