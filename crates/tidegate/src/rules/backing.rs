@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use tidegate_core::{Decision, Key, Limit, Operation, Terms, Timestamp};
+use tidegate_core::{Decision, Key, Limit, Terms, Timestamp};
 use tidegate_store::{Charge, Request, Settled, Source, StoreError, Table, TableError};
 
 pub(super) use crate::limiter::Few;
@@ -56,12 +56,6 @@ impl Answered {
 }
 
 impl DecidedBy {
-    /// What gives back what a decision of his took. A call that was told to wait spends when its turn comes: until then
-    /// nothing of it has run off, so one that leaves the queue gives all of it back.
-    pub(super) fn refund(self, cost: u64, decision: &Decision) -> Operation {
-        Operation::Refund { cost, taken_at: self.at.plus(decision.delay()) }
-    }
-
     pub(super) const fn memory(at: Timestamp) -> Self {
         Self { at, source: Source::Memory }
     }

@@ -9,7 +9,7 @@ use tidegate_rules::compile::{CompiledLimit, CompiledRules, Role, RuleId};
 use tidegate_rules::resolve::{Only, Plan, Planned};
 use tidegate_store::{Charge, Request, Settled, Source, Table};
 
-use super::backing::{Backing, Few, at_once};
+use super::backing::{Backing, DecidedBy, Few, at_once};
 use super::carry::key_under;
 use super::decision::{Lists, One, Outcome, RuleDecision};
 use super::limiter::{Call, CheckError, Does, PENDING, RuleLimiter, charge, charge_under};
@@ -328,23 +328,18 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
         let mut backs: Few<Back> = Few::new();
         for (index, (planned, answer)) in decision.answers().enumerate() {
             let rule = decision.rules.limit(planned.limit).rule();
-            let by = decision.by(index);
+            let DecidedBy { at: taken_at, source } = decision.by(index);
             let operation = match answer.lease {
                 _ if taken & (1 << index) == 0 => continue,
                 Some(lease) => Operation::Release { lease },
-                None if refunded(rule) => by.refund(planned.cost, answer),
+                None if refunded(rule) => Operation::Refund { cost: planned.cost, taken_at },
                 None => continue,
             };
             if let Some(table) = self.store.memory() {
                 let _ = self.give_back_in(table, &decision.rules, planned, operation);
                 continue;
             }
-            backs.push(Back {
-                planned: *planned,
-                operation,
-                group: decision.group(),
-                source: by.source,
-            });
+            backs.push(Back { planned: *planned, operation, group: decision.group(), source });
         }
         if !backs.is_empty() {
             self.give_back_to(deadline, &decision.rules, &backs, &mut |_, _| {}).await;

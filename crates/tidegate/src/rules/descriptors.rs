@@ -11,7 +11,7 @@ mod enforced;
 
 pub use decision::{DescriptorStatus, DescriptorsDecision};
 
-use tidegate_core::{self as core, Key, Limit, Terms};
+use tidegate_core::{self as core, Key, Limit, Operation, Terms};
 use tidegate_rules::Attribute;
 use tidegate_rules::compile::CompiledRules;
 use tidegate_rules::resolve::Plan;
@@ -185,8 +185,8 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
             if !std::mem::take(&mut charged.is_taken) {
                 continue;
             }
-            let Charged { under, group, by, decision: taken, .. } = *charged;
-            let operation = by.refund(under.cost(), &taken);
+            let Charged { under, group, by, .. } = *charged;
+            let operation = Operation::Refund { cost: under.cost(), taken_at: by.at };
             let mut answer = None;
             let mut each = |_: usize, settled: Settled| answer = Some(settled.decision);
             match (under, self.store.memory()) {

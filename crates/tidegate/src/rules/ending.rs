@@ -6,7 +6,7 @@ use tidegate_rules::resolve::{Plan, Planned};
 use tidegate_rules::rule::Count;
 use tidegate_store::Source;
 
-use super::backing::{Backing, Few, at_once};
+use super::backing::{Backing, DecidedBy, Few, at_once};
 use super::decide::Back;
 use super::decision::RuleDecision;
 use super::limiter::{Call, CheckError, RuleLimiter};
@@ -112,18 +112,13 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
             }
             let rule = decision.rules.rule(decision.rules.limit(planned.limit).rule());
             if !rule.count.counts(status) {
-                let by = decision.by(index);
-                let operation = by.refund(planned.cost, answer);
+                let DecidedBy { at: taken_at, source } = decision.by(index);
+                let operation = Operation::Refund { cost: planned.cost, taken_at };
                 if let Some(table) = self.store.memory() {
                     let _ = self.give_back_in(table, &decision.rules, planned, operation);
                     continue;
                 }
-                backs.push(Back {
-                    planned: *planned,
-                    operation,
-                    group: decision.group(),
-                    source: by.source,
-                });
+                backs.push(Back { planned: *planned, operation, group: decision.group(), source });
             }
         }
         // What has been counted is settled: nothing gives it back a second time.

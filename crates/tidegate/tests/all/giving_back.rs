@@ -161,23 +161,3 @@ rules:
     let remaining: Vec<u64> = again.limits().map(|limit| limit.remaining()).collect();
     assert_eq!(remaining, [5, 8], "nothing is given back a second time");
 }
-
-/// Requests that are told to wait, and go away before it is their turn.
-#[test]
-fn who_leaves_the_queue_of_a_leaky_bucket_leaves_a_place() {
-    const RULES: &str =
-        "{ domain: api, rules: [ { name: r, per: [user], limit: 10/s leaky-bucket burst 20 } ] }";
-    let (limiter, clock) = limiter(RULES);
-    let pairs = [("user", "ann")];
-    let queued: Vec<_> = (0..20).map(|_| check(&limiter, &pairs)).collect();
-    assert!(queued.iter().all(tidegate::RuleDecision::is_allowed));
-    // After a quarter of a second three have had their turn, two of them are off the queue, and the third is half off.
-    clock.advance(Duration::from_millis(250));
-    let mut waiting = queued.into_iter().skip(3);
-    assert_eq!(passes(&limiter, &pairs, 20), 2);
-    waiting.by_ref().take(10).for_each(|decision| limiter.refund(decision));
-    assert_eq!(passes(&limiter, &pairs, 20), 10, "as many as left");
-    // Of the third that has had its turn, nothing comes back twice.
-    waiting.for_each(|decision| limiter.refund(decision));
-    assert_eq!(passes(&limiter, &pairs, 20), 7);
-}
