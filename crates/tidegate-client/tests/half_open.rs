@@ -70,7 +70,7 @@ async fn a_connection_that_went_silent_is_left_out() {
     let fake = Fake::new(|_| Act::Allow);
     let (address, proxy) = Swallowing::before(fake.serve().await).await;
     let builder = Client::builder(format!("http://{address}")).while_away(WhileAway::Allow);
-    let client = builder.deadline(Duration::from_millis(500)).build().unwrap();
+    let client = builder.deadline(Duration::from_secs(2)).build().unwrap();
     let mut unanswered = 0;
     for number in 0..60 {
         // By then there are all connections.
@@ -94,6 +94,7 @@ async fn a_connection_that_went_silent_is_given_up_without_a_call() {
     let fake = Fake::new(|_| Act::Allow);
     let (address, proxy) = Swallowing::before(fake.serve().await).await;
     let builder = Client::builder(format!("http://{address}")).connections(1);
+    let builder = builder.deadline(Duration::from_secs(5));
     let client = builder.keep_alive(Duration::from_millis(500)).build().unwrap();
     assert!(client.check(&Call::new("api", &[])).await.unwrap().is_allowed());
     proxy.is_silent.store(true, Ordering::SeqCst);

@@ -20,8 +20,8 @@ pub(crate) mod framing;
 pub(crate) mod head;
 pub(crate) mod hop;
 pub(crate) mod kept;
+pub(crate) mod one_task;
 pub(crate) mod origin;
-pub(crate) mod together;
 pub(crate) mod tunnel;
 pub(crate) mod websocket;
 

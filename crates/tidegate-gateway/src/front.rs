@@ -45,6 +45,9 @@ const RESETS_MAX: usize = 100;
 /// The most bytes of an answer over HTTP/2 that are handed on at a time, which is what a client has to take within the
 /// time that it has for taking something.
 const PART_BYTES_MAX: usize = 16 << 10;
+/// How long a client may give no window for more of an answer over HTTP/2, in times for a head: by default the minute that other
+/// servers give. Some clients that read slowly give window seldom, and much of it.
+const TAKEN_WITHIN_HEADS: u32 = 2;
 /// The most bytes of an answer over HTTP/2 that wait to be sent while more of it is asked for.
 const UNSENT_BYTES_MAX: usize = 64 << 10;
 /// How long a connection over which nothing is under way may take for its next bytes once the drain has begun.
@@ -167,7 +170,7 @@ impl Front {
     {
         let head_timeout = self.bounds.head_timeout;
         let pace = Pace::new();
-        let streams = Streams::new(pace.clone(), head_timeout);
+        let streams = Streams::new(pace.clone(), TAKEN_WITHIN_HEADS * head_timeout);
         let io = TokioIo::new(Gathered::new(Paced::new(stream, pace.clone())));
         let service = service_fn(|request| self.answer(client, request));
         let connection = http2(&self.bounds, streams.clone()).serve_connection(io, service);
@@ -177,9 +180,9 @@ impl Front {
             ended = streams.run(connection.as_mut()) => return ended,
             over = pace.over(head_timeout, head_timeout) => match over {
                 Over::Late => return Ok(()),
-                Over::Idle => NEXT_BYTES_GRACE,
+                Over::Idle => head_timeout,
             },
-            // What is left of answers has the time that it always has.
+            // What is left of answers has the time that it always has, also where nothing is asked any more.
             () = self.gateway.shutdown.drain.cancelled() => head_timeout,
         };
         // The client is told, and what it asked for before it knew is answered.

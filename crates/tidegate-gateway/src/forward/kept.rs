@@ -92,6 +92,13 @@ impl Kept {
 }
 
 impl Keeper {
+    /// Keeps nothing any more: the response has begun.
+    pub(crate) fn let_go(self) {
+        if let Some(state) = self.0 {
+            state.lock().given = None;
+        }
+    }
+
     /// The whole body once more, which whoever has it now loses; `None` where too much of it was given.
     pub(crate) fn take_back(self) -> Option<Kept> {
         let Some(state) = self.0 else { return Some(Kept::empty()) };

@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout};
 use super::connect::{Connector, Protocol, Wire};
 use super::hearing::Hearing;
 use crate::forward::kept::Kept;
-use crate::forward::together::together;
+use crate::forward::one_task::one_task;
 
 /// The most idle connections that are kept.
 const IDLE_MAX: usize = 512;
@@ -118,7 +118,7 @@ impl Pool {
     ) -> Result<(Response<Incoming>, Lent), SendError> {
         let mut request = request.map(Into::into);
         let is_upgrade = request.headers().contains_key(UPGRADE);
-        let (mut sent, mut opened) = (0, 0);
+        let (mut sent, mut opened, mut is_refused) = (0, 0, false);
         loop {
             let sender = timeout(connect_timeout, self.sender(is_upgrade)).await;
             let (sender, is_new) = match sender.unwrap_or_else(|late| Err(late.into())) {
@@ -139,7 +139,14 @@ impl Pool {
                 {
                     request = again;
                 }
-                Err(Unanswered::Again(unsent, error) | Unanswered::Failed(unsent, error)) => {
+                Err(Unanswered::Refused(again, _)) if !is_refused => {
+                    (request, is_refused) = (again, true);
+                }
+                Err(
+                    Unanswered::Again(unsent, error)
+                    | Unanswered::Refused(unsent, error)
+                    | Unanswered::Failed(unsent, error),
+                ) => {
                     return Err(SendError::Connect(Box::new(unsent), io::Error::other(error)));
                 }
                 Err(Unanswered::Broken(error)) => return Err(SendError::Broken(error)),
@@ -177,7 +184,10 @@ impl Pool {
         let mut again = copied(&request);
         let keeper = request.body_mut().keep();
         let mut error = match two.sender.try_send_request(request).await {
-            Ok(response) => return Ok((response, Lent { pool: self.clone(), sender: None })),
+            Ok(response) => {
+                keeper.let_go();
+                return Ok((response, Lent { pool: self.clone(), sender: None }));
+            }
             Err(error) => error,
         };
         let unsent = error.take_message();
@@ -191,6 +201,7 @@ impl Pool {
         *again.body_mut() = body;
         Err(match fate {
             Fate::Unprocessed => Unanswered::Again(again, error),
+            Fate::Refused => Unanswered::Refused(again, error),
             Fate::Blamed | Fate::Unknown => Unanswered::Failed(again, error),
         })
     }
@@ -263,7 +274,7 @@ impl Pool {
     }
 
     async fn open_two(&self, io: TokioIo<Wire>, open: Open) -> io::Result<Sender> {
-        let (parts, together) = together();
+        let (parts, task) = one_task();
         let mut builder = http2::Builder::new(parts);
         builder
             .timer(TokioTimer::new())
@@ -275,7 +286,7 @@ impl Pool {
         tokio::spawn(async move {
             // What goes wrong is told to the requests that are under way.
             let taking = async move { drop(connection.await) };
-            together.run(taking).await;
+            task.run(taking).await;
             drop(open);
         });
         // ORDERING: the number stands for itself.
@@ -320,6 +331,8 @@ enum Sender {
 enum Unanswered {
     /// The upstream did not look at the request and does not mind: another connection does.
     Again(Request<Kept>, hyper::Error),
+    /// The same, because it has enough to do: one more try is no burden, and each further one is for the budget.
+    Refused(Request<Kept>, hyper::Error),
     /// The upstream did not look at the request, and is to blame.
     Failed(Request<Kept>, hyper::Error),
     /// The upstream may have seen it, or it cannot be sent a second time.
@@ -331,6 +344,8 @@ enum Unanswered {
 enum Fate {
     /// The server did not look at it, in good order.
     Unprocessed,
+    /// The server did not look at it because it has enough to do.
+    Refused,
     /// The server did not look at it because something is wrong.
     Blamed,
     Unknown,
@@ -338,10 +353,8 @@ enum Fate {
 
 impl Fate {
     fn of(error: &hyper::Error) -> Self {
-        if error.is_user() {
-            // It waited for the server to take another stream when the connection ended.
-            return Self::Unprocessed;
-        }
+        // Where the connection ended while the request waited for the server to take another stream, there is no such error:
+        // it may have left in the same moment.
         let Some(error) = error.source().and_then(|source| source.downcast_ref::<h2::Error>())
         else {
             return Self::Unknown;
@@ -351,7 +364,7 @@ impl Fate {
             // section 6.8).
             Some(h2::Reason::NO_ERROR) if error.is_go_away() => Self::Unprocessed,
             Some(_) if error.is_go_away() => Self::Blamed,
-            Some(h2::Reason::REFUSED_STREAM) => Self::Unprocessed,
+            Some(h2::Reason::REFUSED_STREAM) => Self::Refused,
             _ => Self::Unknown,
         }
     }

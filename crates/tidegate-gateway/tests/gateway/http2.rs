@@ -234,7 +234,7 @@ async fn a_client_that_takes_nothing_of_its_answer_gives_its_place_back() {
 async fn a_connection_without_a_request_ends_as_over_http1() {
     let upstream = Upstream::echo().await;
     let mut settings = settings(&[&upstream.url()]);
-    settings.front.head_timeout = Duration::from_millis(300);
+    settings.front.head_timeout = Duration::from_secs(1);
     let running = gateway(settings).await;
     let asked = frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields(&GET));
     let (whole, pong) = (fields(&GET), frame(SETTINGS, 1, 0, &[]));

@@ -2,8 +2,9 @@
 //!
 //! A general executor would run the part that takes requests beside the part that reads frames. A `GOAWAY` that
 //! comes between two steps of the former is then told to a request that the server has taken as well as to one
-//! that it has not, in the same words. Here they take turns, so that it is told to the latter alone; and no
-//! request is taken any more once one has come.
+//! that it has not, in the same words. Here they take turns, so that a request that is told of it was not taken, and no
+//! request is taken any more once one has come. Of a request that waited for a stream when the connection ended, and is
+//! told of no `GOAWAY`, nothing is known.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -21,13 +22,13 @@ type Part = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) struct Parts(mpsc::UnboundedSender<Part>);
 
 /// Runs the parts.
-pub(crate) struct Together {
+pub(crate) struct OneTask {
     coming: mpsc::UnboundedReceiver<Part>,
 }
 
-pub(crate) fn together() -> (Parts, Together) {
+pub(crate) fn one_task() -> (Parts, OneTask) {
     let (parts, coming) = mpsc::unbounded_channel();
-    (Parts(parts), Together { coming })
+    (Parts(parts), OneTask { coming })
 }
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Parts {
@@ -37,7 +38,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Parts {
     }
 }
 
-impl Together {
+impl OneTask {
     /// Runs until the connection has ended. `taking` is what takes requests.
     pub(crate) async fn run(mut self, taking: impl Future<Output = ()> + Send + 'static) {
         let mut taking: Option<Part> = Some(Box::pin(taking));
