@@ -1,6 +1,6 @@
 //! **Concurrency**: at most `limit` places held at once. A take is answered with a lease that holds
 //! its cost in places until it is released, or until it expires, so that a holder that crashed
-//! leaks nothing.
+//! leaks nothing. A holder that lives renews it: it then counts as taken at that time.
 //!
 //! ```text
 //! held(t) = sum of the costs of the leases taken at a and not released,
@@ -84,6 +84,10 @@ impl Concurrency {
             }
             Operation::Release { lease } => {
                 leases.release(lease);
+                ALLOW
+            }
+            Operation::Renew { lease: renewed } => {
+                lease = leases.renew(renewed, at).then_some(renewed);
                 ALLOW
             }
         };
@@ -200,6 +204,28 @@ mod tests {
         let release = Operation::Release { lease: taken.lease.unwrap() };
         let (late, _) = limit.decide(leases, Timestamp::from_secs(60), release);
         assert_eq!(late.remaining, 1, "an expired lease gives nothing back");
+    }
+
+    #[test]
+    fn a_place_that_is_renewed_lasts_from_then_on_and_keeps_its_number() {
+        let limit = two_for_a_minute();
+        let (first, leases) = limit.decide(None, Timestamp::ZERO, TAKE);
+        let (second, leases) = limit.decide(leases, Timestamp::from_secs(10), TAKE);
+        let renew = Operation::Renew { lease: first.lease.unwrap() };
+        let (renewed, leases) = limit.decide(leases, Timestamp::from_secs(40), renew);
+        assert_eq!((renewed.lease, renewed.remaining), (first.lease, 0));
+        assert_eq!(renewed.reset_after, Span::MINUTE);
+        let (denied, leases) = limit.decide(leases, Timestamp::from_secs(60), TAKE);
+        assert_eq!(denied.retry_after(), Some(Span::from_secs(10)), "the second is the next to go");
+        let (_, leases) = limit.decide(leases, Timestamp::from_secs(70), TAKE);
+        let gone = Operation::Renew { lease: second.lease.unwrap() };
+        let (late, leases) = limit.decide(leases, Timestamp::from_secs(70), gone);
+        assert_eq!((late.lease, late.remaining), (None, 0), "what has expired is not held again");
+        let release = Operation::Release { lease: first.lease.unwrap() };
+        let (released, leases) = limit.decide(leases, Timestamp::from_secs(70), release);
+        assert_eq!(released.remaining, 1);
+        let (late, _) = limit.decide(leases, Timestamp::from_secs(70), renew);
+        assert_eq!((late.lease, late.remaining), (None, 1), "nor is what was given back");
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl FixedWindow {
                 }
                 ALLOW
             }
-            Operation::Release { .. } => ALLOW,
+            Operation::Release { .. } | Operation::Renew { .. } => ALLOW,
         };
         let state = (window.count > 0).then_some(window);
         let reset_after = state.map_or(Span::ZERO, |window| window.ends_at.since(now));

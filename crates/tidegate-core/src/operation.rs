@@ -38,17 +38,24 @@ pub enum Operation {
         /// The lease that the take was answered with.
         lease: LeaseId,
     },
+    /// Have a lease of a concurrency limit last from now on, because its work goes on. It keeps its number
+    /// and its places. The answer has the lease where it is still held, and none where it is not, because
+    /// it was released or has expired: then nothing changes. Other algorithms only look.
+    Renew {
+        /// The lease that the take was answered with.
+        lease: LeaseId,
+    },
 }
 
 impl Operation {
-    /// The cost that is asked for; 0 for a release.
+    /// The cost that is asked for; 0 for what is about a lease.
     pub const fn cost(self) -> u64 {
         match self {
             Self::Take { cost }
             | Self::Peek { cost }
             | Self::Debit { cost }
             | Self::Refund { cost, .. } => cost,
-            Self::Release { .. } => 0,
+            Self::Release { .. } | Self::Renew { .. } => 0,
         }
     }
 }

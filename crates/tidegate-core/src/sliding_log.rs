@@ -74,7 +74,7 @@ impl SlidingLog {
                 }
                 ALLOW
             }
-            Operation::Release { .. } => ALLOW,
+            Operation::Release { .. } | Operation::Renew { .. } => ALLOW,
         };
         (self.answer(verdict, log.as_ref(), now), log)
     }

@@ -94,7 +94,7 @@ impl SlidingSlots {
                 }
                 ALLOW
             }
-            Operation::Release { .. } => ALLOW,
+            Operation::Release { .. } | Operation::Renew { .. } => ALLOW,
         };
         let slots = slots.filter(|slots| slots.sum() > 0);
         (self.answer(verdict, slots.as_ref(), now), slots)

@@ -81,7 +81,7 @@ impl SlidingWindow {
                 self.refund(&mut counters, now, cost, taken_at);
                 ALLOW
             }
-            Operation::Release { .. } => ALLOW,
+            Operation::Release { .. } | Operation::Renew { .. } => ALLOW,
         };
         let state = (counters.previous > 0 || counters.current > 0).then_some(counters);
         (self.answer(verdict, counters, now), state)

@@ -95,7 +95,7 @@ impl SteppedBucket {
             Operation::Refund { cost, taken_at } => {
                 (ALLOW, missing.saturating_sub(self.still_missing(cost, taken_at, now)), owed)
             }
-            Operation::Release { .. } => (ALLOW, missing, owed),
+            Operation::Release { .. } | Operation::Renew { .. } => (ALLOW, missing, owed),
         };
         let state = self.state(missing, now, may_owe);
         (self.answer(verdict, missing, state, now), state)

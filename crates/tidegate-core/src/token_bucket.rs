@@ -191,7 +191,7 @@ impl TokenBucket {
             Operation::Refund { cost, taken_at } => {
                 (ALLOW, before.saturating_sub(self.refundable(cost, now.since(taken_at))))
             }
-            Operation::Release { .. } => (ALLOW, before),
+            Operation::Release { .. } | Operation::Renew { .. } => (ALLOW, before),
         };
         let may_owe = owed || matches!(operation, Operation::Debit { .. });
         self.outcome(verdict, used, depth, now, may_owe && used > depth)

@@ -56,7 +56,7 @@ impl Model {
     /// What is answered; `id` is the lease that the limit gave, if it gave one.
     fn apply(&mut self, now: u128, operation: Operation, id: Option<LeaseId>) -> Answer {
         let mut verdict = Verdict::Allow { delay: Span::ZERO };
-        let mut gives_lease = false;
+        let (mut gives_lease, mut renewed) = (false, false);
         match operation {
             Operation::Take { cost } => {
                 verdict = self.verdict(now, cost);
@@ -76,6 +76,7 @@ impl Model {
                     lease.cost = 0;
                 }
             }
+            Operation::Renew { lease: id } => renewed = self.renew(now, id),
         }
         if gives_lease {
             self.leases.push(Lease { id, taken_at: now, cost: operation.cost().into() });
@@ -83,6 +84,7 @@ impl Model {
         let remaining = self.limit.saturating_sub(self.held(now));
         let expiries = self.live(now).map(|lease| lease.taken_at + self.expires_after);
         let reset_after = span(expiries.max().unwrap_or(now) - now);
+        let gives_lease = gives_lease || renewed;
         Answer { verdict, remaining: remaining.try_into().unwrap(), reset_after, gives_lease }
     }
 
@@ -93,6 +95,19 @@ impl Model {
         let lives = |lease: &&mut Lease| lease.id.is_none() && now < lease.taken_at + expires_after;
         self.leases.iter_mut().filter(lives).for_each(|lease| lease.taken_at = now);
         self.leases.push(Lease { id: None, taken_at: now, cost });
+    }
+
+    /// It counts as the newest from now on.
+    fn renew(&mut self, now: u128, id: LeaseId) -> bool {
+        let Some(index) = self.leases.iter().position(|lease| {
+            let lives = lease.cost > 0 && now < lease.taken_at + self.expires_after;
+            lives && lease.id == Some(id)
+        }) else {
+            return false;
+        };
+        let lease = self.leases.remove(index);
+        self.leases.push(Lease { taken_at: now, ..lease });
+        true
     }
 
     fn refund(&mut self, now: u128, cost: u64, taken_at: Timestamp) {
@@ -170,6 +185,7 @@ enum Call {
     Plain(Operation),
     Refund(u64, Index),
     Release(Index),
+    Renew(Index),
 }
 
 /// What calls are made against: the state, the times of all calls and all leases given so far.
@@ -204,10 +220,11 @@ impl Run {
                 Operation::Refund { cost, taken_at: *index.get(&self.times) }
             }
             Call::Release(index) => Operation::Release { lease: *index.get(&self.given) },
+            Call::Renew(index) => Operation::Renew { lease: *index.get(&self.given) },
         };
         let (decision, next) = self.limit.decide(self.leases.take(), now, operation);
         self.leases = next;
-        self.given.extend(decision.lease);
+        self.given.extend(decision.lease.filter(|_| !matches!(call, Call::Renew(_))));
         (operation, decision)
     }
 }
@@ -223,6 +240,7 @@ fn any_call() -> impl Strategy<Value = Call> {
         5 => plain.prop_map(Call::Plain),
         1 => (0..9_u64, any::<Index>()).prop_map(|(cost, index)| Call::Refund(cost, index)),
         2 => any::<Index>().prop_map(Call::Release),
+        2 => any::<Index>().prop_map(Call::Renew),
     ]
 }
 
@@ -366,7 +384,7 @@ proptest! {
         places in prop_oneof![1..9_u64, 1..=Concurrency::LIMIT_MAX],
         expiry in prop_oneof![1..9_u64, 1..=Rate::PERIOD_MAX.as_micros()],
         bytes in bytes(),
-        row in vec((any::<u64>(), extreme(), extreme(), 0..6), 0..30),
+        row in vec((any::<u64>(), extreme(), extreme(), 0..7), 0..30),
     ) {
         let limit = limit(places, Span::from_micros(expiry));
         let mut leases = Leases::decode(&bytes);
@@ -378,7 +396,8 @@ proptest! {
                 1 => Operation::Peek { cost },
                 2 | 3 => Operation::Debit { cost },
                 4 => Operation::Refund { cost, taken_at: Timestamp::from_micros(number) },
-                _ => Operation::Release { lease: LeaseId::from_u64(number).unwrap_or(last) },
+                5 => Operation::Release { lease: LeaseId::from_u64(number).unwrap_or(last) },
+                _ => Operation::Renew { lease: LeaseId::from_u64(number).unwrap_or(last) },
             };
             let (decision, next) = limit.decide(leases, now, operation);
             prop_assert!(decision.remaining <= decision.limit);

@@ -116,6 +116,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         2 => (cost(), timestamp())
             .prop_map(|(cost, taken_at)| Operation::Refund { cost, taken_at }),
         1 => Just(Operation::Release { lease: LeaseId::from_u64(1).unwrap() }),
+        1 => Just(Operation::Renew { lease: LeaseId::from_u64(1).unwrap() }),
     ]
 }
 

@@ -51,7 +51,7 @@ impl Model {
             Operation::Peek { cost } => verdict = self.verdict(now, cost),
             Operation::Debit { cost } => self.charges.push((now, cost.into())),
             Operation::Refund { cost, taken_at } => self.refund(now, cost, taken_at),
-            Operation::Release { .. } => {}
+            Operation::Release { .. } | Operation::Renew { .. } => {}
         }
         let remaining = self.count.saturating_sub(self.used(now));
         let counted = self.charges.iter().filter(|(_, cost)| *cost > 0);

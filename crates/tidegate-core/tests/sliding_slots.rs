@@ -77,7 +77,7 @@ impl Model {
             Operation::Peek { cost } => verdict = self.verdict(now, cost),
             Operation::Debit { cost } => self.charges.push((now, cost.into())),
             Operation::Refund { cost, taken_at } => self.refund(now, cost, taken_at),
-            Operation::Release { .. } => {}
+            Operation::Release { .. } | Operation::Renew { .. } => {}
         }
         let counted = self.charges.iter().filter(|(_, cost)| *cost > 0);
         let left_at = counted.map(|(at, _)| (at / self.length + self.slots) * self.length);

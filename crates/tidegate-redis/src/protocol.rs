@@ -88,6 +88,7 @@ enum Task {
     Debit(u64),
     Refund(u64, Timestamp),
     Release(u64),
+    Renew(u64),
 }
 
 impl Task {
@@ -106,6 +107,7 @@ impl Task {
             Operation::Debit { cost } => Self::Debit(cost),
             Operation::Refund { cost, taken_at } => Self::Refund(cost, taken_at),
             Operation::Release { lease } => Self::Release(lease.as_u64()),
+            Operation::Renew { lease } => Self::Renew(lease.as_u64()),
         }
     }
 
@@ -117,12 +119,13 @@ impl Task {
             Self::Debit(_) => 3,
             Self::Refund(..) => 4,
             Self::Release(_) => 5,
+            Self::Renew(_) => 6,
         }
     }
 
     const fn cost(self) -> u64 {
         match self {
-            Self::Look | Self::Release(_) => 0,
+            Self::Look | Self::Release(_) | Self::Renew(_) => 0,
             Self::Take(cost) | Self::Peek(cost) | Self::Debit(cost) | Self::Refund(cost, _) => cost,
         }
     }

@@ -77,6 +77,7 @@ macro_rules! conformance_tests {
             a_clock_set_back_gives_nothing_away_and_locks_nobody_out,
             never_over_while_the_clock_is_set_back_again_and_again,
             leases_are_given_back_by_release_and_by_expiry,
+            a_renewed_lease_lasts_from_then_on,
             a_forgotten_key_has_all_of_its_quota,
             keys_do_not_touch_each_other,
             a_request_that_cannot_be_decided_is_an_error_and_charges_nothing,
@@ -402,6 +403,29 @@ pub async fn leases_are_given_back_by_release_and_by_expiry(store: &impl Store) 
     assert!(take(store, &limit, key, START, 1).await.is_allowed());
     let later = START.plus(Span::MINUTE);
     assert_eq!(peek(store, &limit, key, later).await.remaining, 2, "both have expired");
+}
+
+/// A place that is renewed in time expires later, under the number that it had, and one that is over stays over.
+pub async fn a_renewed_lease_lasts_from_then_on(store: &impl Store) {
+    let mut keys = Keys::new(19);
+    let limit = Limit::from(concurrency(2));
+    let key = keys.next();
+    let first = take(store, &limit, key, START, 1).await.lease.expect("a lease");
+    let second = take(store, &limit, key, START, 1).await.lease.expect("a lease");
+    let [renew, release] = [Operation::Renew { lease: first }, Operation::Release { lease: first }];
+    let soon = START.plus(Span::from_secs(40));
+    let renewed = one(store, soon, &limit, key, renew).await;
+    assert_eq!((renewed.lease, renewed.remaining), (Some(first), 0));
+    assert_eq!(renewed.reset_after, Span::MINUTE);
+
+    let later = START.plus(Span::from_secs(70));
+    assert_eq!(peek(store, &limit, key, later).await.remaining, 1, "only the other has expired");
+    let gone = one(store, later, &limit, key, Operation::Renew { lease: second }).await;
+    assert_eq!((gone.lease, gone.remaining), (None, 1));
+    let third = take(store, &limit, key, later, 1).await.lease.expect("a lease");
+    assert!(third != first && third != second);
+    assert_eq!(one(store, later, &limit, key, release).await.remaining, 1);
+    assert_eq!(one(store, later, &limit, key, renew).await.lease, None, "it was given back");
 }
 
 /// A key that is forgotten starts anew.

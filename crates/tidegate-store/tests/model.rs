@@ -174,6 +174,7 @@ enum Asked {
     Debit(u64),
     Refund(u64, u64),
     Release,
+    Renew,
 }
 
 fn any_cost() -> impl Strategy<Value = u64> {
@@ -203,6 +204,7 @@ fn any_asked() -> impl Strategy<Value = Asked> {
         1 => any_cost().prop_map(Asked::Debit),
         2 => (any_cost(), any_wait()).prop_map(|(cost, ago)| Asked::Refund(cost, ago)),
         1 => Just(Asked::Release),
+        1 => Just(Asked::Renew),
     ]
 }
 
@@ -292,11 +294,14 @@ impl Comparison {
             Asked::Refund(cost, ago) => {
                 Operation::Refund { cost, taken_at: self.now.minus(Span::from_micros(ago)) }
             }
-            Asked::Release => {
-                let lease = self.leases.get(&key).copied();
-                Operation::Release { lease: lease.or(LeaseId::from_u64(1)).unwrap() }
-            }
+            Asked::Release => Operation::Release { lease: self.lease(key) },
+            Asked::Renew => Operation::Renew { lease: self.lease(key) },
         }
+    }
+
+    /// The newest that was given of a key, or else one that is nobody's.
+    fn lease(&self, key: Key) -> LeaseId {
+        self.leases.get(&key).copied().or(LeaseId::from_u64(1)).unwrap()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The leases of one key, in the order in which they were taken. It knows nothing of limits; which
+//! The leases of one key, in the order in which they were taken or last renewed. It knows nothing of limits; which
 //! of them have expired is decided by the algorithm.
 
 use alloc::collections::VecDeque;
@@ -13,7 +13,7 @@ use crate::{LeaseId, Timestamp};
 pub struct Leases {
     /// The highest number given so far, also to a lease that is gone.
     last_id: u64,
-    /// Oldest first and, since numbers only go up, by number as well.
+    /// Oldest first and, since numbers only go up, by number as well, but for those that were renewed.
     by_age: VecDeque<Lease>,
     /// The places of all leases, and those without one. At most 2^20 times 2^32 and once 2^52, so
     /// it cannot overflow.
@@ -24,7 +24,7 @@ pub struct Leases {
     unnamed_at: Timestamp,
 }
 
-/// When it was taken, and not when it expires, so that a changed expiry applies at once.
+/// When it was taken or last renewed, and not when it expires, so that a changed expiry applies at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lease {
     id: u64,
@@ -106,12 +106,26 @@ impl Leases {
 
     /// Gives back a lease; one that is not there changes nothing.
     pub(super) fn release(&mut self, lease: LeaseId) {
-        if let Ok(index) = self.by_age.binary_search_by_key(&lease.as_u64(), |lease| lease.id)
-            && let Some(lease) = self.by_age.remove(index)
-        {
+        if let Some(lease) = self.take_out(lease) {
             self.held -= u64::from(lease.cost);
             self.give_back_memory();
         }
+    }
+
+    /// Has a lease count as taken `at`, which is no earlier than any other; whether it is there.
+    pub(super) fn renew(&mut self, lease: LeaseId, at: Timestamp) -> bool {
+        let renewed = self.take_out(lease).map(|lease| Lease { taken_at: at, ..lease });
+        self.by_age.extend(renewed);
+        renewed.is_some()
+    }
+
+    /// A lease that was never renewed stands among others by its number, most often in order. Those that
+    /// were are looked for one by one, which is no more work than closing the gap.
+    fn take_out(&mut self, lease: LeaseId) -> Option<Lease> {
+        let id = lease.as_u64();
+        let by_number = self.by_age.binary_search_by_key(&id, |lease| lease.id).ok();
+        let index = by_number.or_else(|| self.by_age.iter().position(|lease| lease.id == id))?;
+        self.by_age.remove(index)
     }
 
     /// Gives back up to `cost` places of the leases taken at exactly `at`, newest first.
@@ -174,7 +188,8 @@ impl Leases {
         write(self.unnamed_at.as_micros());
         let (mut id, mut at) = (0, 0);
         for lease in &self.by_age {
-            write(lease.id - id);
+            // Renewed leases have numbers below that of the one before them: the step then wraps.
+            write(lease.id.wrapping_sub(id));
             write(lease.taken_at.as_micros() - at);
             write(lease.cost.into());
             (id, at) = (lease.id, lease.taken_at.as_micros());
@@ -189,11 +204,14 @@ impl Leases {
         leases.last_id = read(ID_READ_MAX)?;
         let unnamed = read(UNNAMED_MAX)?;
         leases.add_unnamed(Timestamp::from_micros(read(Timestamp::MAX.as_micros())?), unnamed);
-        let (mut id, mut at) = (0, 0);
+        let (mut id, mut at) = (0u64, 0u64);
         while bytes.peek().is_some() {
             let mut read = |max| varint::read(&mut bytes).filter(|number| *number <= max);
-            let step = read(leases.last_id - id).filter(|step| *step > 0)?;
-            (id, at) = (id + step, at + read(Timestamp::MAX.as_micros() - at)?);
+            id = id.wrapping_add(read(u64::MAX)?);
+            if id == 0 || id > leases.last_id {
+                return None;
+            }
+            at += read(Timestamp::MAX.as_micros() - at)?;
             let cost = read(COST_MAX).filter(|cost| *cost > 0)?;
             if leases.lease_count() == Concurrency::LIMIT_MAX {
                 return None;

@@ -85,7 +85,7 @@ impl Model for Fluid {
                 self.missing = (&self.missing - back).max(exact(0));
                 ALLOW
             }
-            Operation::Release { .. } => ALLOW,
+            Operation::Release { .. } | Operation::Renew { .. } => ALLOW,
         };
         let left = (&self.burst - &self.missing).max(exact(0)).floor().to_integer();
         Decision {
@@ -174,7 +174,7 @@ impl Model for Worker {
                 self.missing = missing.max(BigInt::ZERO);
                 ALLOW
             }
-            Operation::Release { .. } => ALLOW,
+            Operation::Release { .. } | Operation::Renew { .. } => ALLOW,
         };
         let left = (BigInt::from(self.burst) - &self.missing).max(BigInt::ZERO);
         Decision {

@@ -89,7 +89,7 @@ impl Model for FixedModel {
                 }
                 ALLOW
             }
-            Operation::Release { .. } => ALLOW,
+            Operation::Release { .. } | Operation::Renew { .. } => ALLOW,
         };
         self.charges.push((ends_at, charge));
         let used = sum(&self.charges, ends_at);
@@ -202,7 +202,7 @@ impl Model for SlidingModel {
                 charge = self.refund(now, cost, taken_at.as_micros());
                 ALLOW
             }
-            Operation::Release { .. } => ALLOW,
+            Operation::Release { .. } | Operation::Renew { .. } => ALLOW,
         };
         self.charges.push(charge);
         if !self.counts() {

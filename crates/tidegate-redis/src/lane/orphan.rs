@@ -54,6 +54,7 @@ impl Orphan {
         let releases: Vec<Charge<'_>> = charges
             .iter()
             .zip(&decisions)
+            .filter(|(charge, _)| !matches!(charge.operation, Operation::Renew { .. }))
             .filter_map(|(charge, decision)| {
                 Some(Charge { operation: Operation::Release { lease: decision.lease? }, ..*charge })
             })

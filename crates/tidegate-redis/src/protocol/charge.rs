@@ -318,7 +318,7 @@ fn sliding_log(limit: &SlidingLog, task: Task, out: &mut Vec<u8>) {
 fn concurrency(limit: &Concurrency, task: Task, out: &mut Vec<u8>) {
     // A number whose high half doubles cannot hold has been given to nobody; 0 is nobody's either.
     let lease = match task {
-        Task::Release(lease) if lease >> 10 < 1 << 53 => lease,
+        Task::Release(lease) | Task::Renew(lease) if lease >> 10 < 1 << 53 => lease,
         _ => 0,
     };
     write(out, 3, limit.limit());

@@ -27,9 +27,9 @@ const COUNT_MAX: u64 = (1 << 48) - 1;
 pub(crate) fn write_ask(call: &Call, now: Timestamp, out: &mut Vec<u8>) {
     let (limit, ask) = (&call.limit, &call.ask);
     let operation = match ask.intent {
-        Intent::Open => 6,
-        Intent::Renew => 7,
-        Intent::Close => 8,
+        Intent::Open => 7,
+        Intent::Renew => 8,
+        Intent::Close => 9,
     };
     write_only(limit, call.key, operation, now, out, |out| {
         write(out, 8, ask.holder.node);

@@ -73,7 +73,7 @@
         if step == 7 then told = true end
 
         if told then
-          allowed = refusal == 0 and (asked > 5 or allowed)
+          allowed = refusal == 0 and (asked > RENEW or allowed)
           if #leases > 0 then
             -- As bytes, what they occupy, when the first and the last expire, and for how long the state stays.
             local parts, soonest, latest = {}, leases[1][5], 0
@@ -100,7 +100,7 @@
           end
           left = left > occupied and left - occupied or 0
           answer = told .. pack('>I7', left) .. sub(answer, at + 7)
-          if asked > 5 then answer = answer .. pack('>BI6', mine and 1 or 0, granted) end
+          if asked > RENEW then answer = answer .. pack('>BI6', mine and 1 or 0, granted) end
           value = s
           if kept then
             value, full_in = kept[1] .. (s or ''), full_in + (kept[4] - now) + kept[5] * 1000

@@ -7,7 +7,7 @@
     local step, real, given, asked, leases, occupied, hold, mine = 0, now, a, op, nil, 0, 0, nil
     local outer, changed, priced, lacking, spent, after, granted = s, false, nil, 0, 0, 0, 0
     local kept
-    if kind > 0 and (op > 5 or s and byte(s) == 76) then
+    if kind > 0 and (op > RENEW or s and byte(s) == 76) then
       step, leases = 1, {}
       kept = round > 1 and held and held[i]
       if kept then
@@ -87,7 +87,7 @@
         until step == 2
       end
 
-      if step == 2 and asked <= 5 then
+      if step == 2 and asked <= RENEW then
         step, op, a = 3, asked == PEEK and TAKE or asked, given
       elseif step == 2 then
         -- A request for a lease: what was spent since the last one is charged now.
@@ -96,7 +96,7 @@
         for k = 1, #leases do
           if leases[k][1] == id then mine = k end
         end
-        if not mine and asked == 6 and #leases < 128 then
+        if not mine and asked == 7 and #leases < 128 then
           mine = #leases + 1
           leases[mine] = { id, 0, 0, 0, 0 }
         end
@@ -110,10 +110,10 @@
             lease[2] = sequence
             if total > lease[4] then spent, lease[4] = total - lease[4], total end
             if lease[3] < lease[4] then lease[3] = lease[4] end
-            if asked ~= 8 and lease[3] - lease[4] > want then lease[3] = lease[4] + want end
+            if asked ~= 9 and lease[3] - lease[4] > want then lease[3] = lease[4] + want end
             granted, lease[5] = lease[3], real + ttl * 1000
             local rest = lease[3] - lease[4]
-            if asked == 8 then
+            if asked == 9 then
               table.remove(leases, mine)
               rest = 0
             else

@@ -3,7 +3,7 @@
     else
       local limit, cost, expiry, taken, lease_h, lease_l = unpack('>I3I7I7I7I7I2', a, from)
       -- The leases, oldest first, 20 bytes each: the number (a pair: high * 1024 + low), when it was
-      -- taken, and its cost.
+      -- taken or last renewed, and its cost.
       local last_h, last_l, unnamed, unnamed_at, held, body = 0, 0, 0, 0, 0, ''
       local function number(k) return unpack('>I7I2', body, k * 20 - 19) end
       local function since(k) return (unpack('>I7', body, k * 20 - 10)) end
@@ -99,19 +99,21 @@
           end
           k = k - 1
         end
-      elseif op == RELEASE then
-        local low, high = 1, #body / 20
-        while low <= high do
-          local middle = floor((low + high) / 2)
-          local h, l = number(middle)
-          if h == lease_h and l == lease_l then
-            held = held - price(middle)
-            cut_out(middle)
-            break
-          elseif h < lease_h or h == lease_h and l < lease_l then
-            low = middle + 1
+      elseif op == RELEASE or op == RENEW then
+        -- By its number; those of renewed leases are out of order. What looks like it may lie across two.
+        local wanted, k = pack('>I7I2', lease_h, lease_l), nil
+        local first = find(body, wanted, 1, true)
+        while first and not k do
+          if first % 20 == 1 then k = (first + 19) / 20 else first = find(body, wanted, first + 1, true) end
+        end
+        if k then
+          local c = price(k)
+          cut_out(k)
+          if op == RENEW then
+            given_h, given_l = lease_h, lease_l
+            body = body .. pack('>I7I2I7I4', lease_h, lease_l, at, c)
           else
-            high = middle - 1
+            held = held - c
           end
         end
       end

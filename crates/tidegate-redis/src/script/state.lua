@@ -1,6 +1,6 @@
 
-local byte, sub, floor = string.byte, string.sub, math.floor
-local TAKE, PEEK, DEBIT, REFUND, RELEASE = 1, 2, 3, 4, 5
+local byte, sub, find, floor = string.byte, string.sub, string.find, math.floor
+local TAKE, PEEK, DEBIT, REFUND, RELEASE, RENEW = 1, 2, 3, 4, 5, 6
 local SKEW = 1000000
 
 -- What was there, what is to be there (`false` for nothing), for how many milliseconds, the answers,
@@ -42,7 +42,7 @@ repeat
           end
           if at ~= bytes + 1 then family = true end
         elseif type(family) == 'table' then
-          if not string.find(family.err, 'WRONGTYPE', 1, true) then return family end
+          if not find(family.err, 'WRONGTYPE', 1, true) then return family end
           family = true
         end
         families[place], reads[place] = family, 2

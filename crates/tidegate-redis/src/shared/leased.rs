@@ -108,7 +108,10 @@ impl Node {
             Operation::Refund { cost, taken_at } => {
                 self.undo_leased(group, key, cost, taken_at, false, request.now)
             }
-            Operation::Peek { .. } | Operation::Debit { .. } | Operation::Release { .. } => None,
+            Operation::Peek { .. }
+            | Operation::Debit { .. }
+            | Operation::Release { .. }
+            | Operation::Renew { .. } => None,
         };
         settled.extend(one);
         one.is_some()
@@ -187,7 +190,7 @@ impl Node {
                 !book.is_return_for_store(key, cost, taken_at, strict_within(group))
             }
             Operation::Peek { .. } => book.spendable(key, charge.limit, now) > 0,
-            Operation::Debit { .. } | Operation::Release { .. } => false,
+            Operation::Debit { .. } | Operation::Release { .. } | Operation::Renew { .. } => false,
         };
         if by_lease { Place::Leased(number, index as u8) } else { Place::Group(number) }
     }

@@ -360,7 +360,10 @@ impl Drop for Lifting<'_> {
     fn drop(&mut self) {
         for charge in self.request.charges {
             match charge.operation {
-                Operation::Take { .. } | Operation::Peek { .. } | Operation::Release { .. } => {}
+                Operation::Take { .. }
+                | Operation::Peek { .. }
+                | Operation::Release { .. }
+                | Operation::Renew { .. } => {}
                 Operation::Debit { .. } => self.node.denials.lift(charge.key),
                 Operation::Refund { .. } => self.node.lift(self.group, charge.key),
             }

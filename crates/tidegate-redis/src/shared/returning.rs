@@ -233,7 +233,10 @@ impl Node {
                     let is_counted = terms.on_failure == OnStoreFailure::Local;
                     is_counted && has_given(table, group.nodes(), request.now, charge)
                 }
-                Operation::Take { .. } | Operation::Peek { .. } | Operation::Debit { .. } => true,
+                Operation::Take { .. }
+                | Operation::Peek { .. }
+                | Operation::Debit { .. }
+                | Operation::Renew { .. } => true,
             };
             if is_of_share {
                 return *charge;

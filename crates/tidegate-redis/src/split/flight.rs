@@ -238,7 +238,10 @@ impl<T> OwnedCharge<T> {
     const fn is_for_good(&self) -> bool {
         match self.operation {
             Operation::Take { .. } | Operation::Peek { .. } => false,
-            Operation::Debit { .. } | Operation::Refund { .. } | Operation::Release { .. } => true,
+            Operation::Debit { .. }
+            | Operation::Refund { .. }
+            | Operation::Release { .. }
+            | Operation::Renew { .. } => true,
         }
     }
 }

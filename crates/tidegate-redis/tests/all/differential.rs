@@ -169,14 +169,21 @@ impl<'a> Driver<'a> {
                 let taken_at = before.unwrap_or(Timestamp::from_micros(at));
                 Operation::Refund { cost: cost(ask), taken_at }
             }
-            Ask::Release(index, number) => {
-                let given = (!self.leases.is_empty()).then(|| *index.get(&self.leases));
-                match given.or(LeaseId::from_u64(number)) {
-                    Some(lease) => Operation::Release { lease },
-                    None => Operation::Peek { cost: number },
-                }
-            }
+            Ask::Release(index, number) => match self.lease(index, number) {
+                Some(lease) => Operation::Release { lease },
+                None => Operation::Peek { cost: number },
+            },
+            Ask::Renew(index, number) => match self.lease(index, number) {
+                Some(lease) => Operation::Renew { lease },
+                None => Operation::Peek { cost: number },
+            },
         }
+    }
+
+    /// One that was given, or else the one of a number.
+    fn lease(&self, index: prop::sample::Index, number: u64) -> Option<LeaseId> {
+        let given = (!self.leases.is_empty()).then(|| *index.get(&self.leases));
+        given.or(LeaseId::from_u64(number))
     }
 
     fn learn(&mut self, now: Timestamp, charges: &[Charge<'_>], answer: &Answers) {

@@ -141,13 +141,15 @@ fn no_bytes_in_a_key_make_the_script_fail() {
     let server = Server::start(Kind::Redis);
     let (store, mut client) = (server.store(), server.client());
     let limits = limits();
+    let lease = tidegate_core::LeaseId::from_u64(77).unwrap();
     let operation = prop_oneof![
         Just(TAKE),
         Just(PEEK),
         Just(Operation::Take { cost: 4 }),
         Just(Operation::Debit { cost: 3 }),
         Just(Operation::Refund { cost: 2, taken_at: NOW }),
-        Just(Operation::Release { lease: tidegate_core::LeaseId::from_u64(77).unwrap() }),
+        Just(Operation::Release { lease }),
+        Just(Operation::Renew { lease }),
     ];
     let byte = prop_oneof![3 => Just(0_u8), 2 => any::<u8>(), 1 => prop::sample::select(vec![1, 2, 4, 6_u8])];
     let bytes = prop_oneof![

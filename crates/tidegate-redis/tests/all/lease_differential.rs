@@ -254,7 +254,9 @@ impl History {
                 let taken_at = self.times.iter().rev().nth(*ago).copied().unwrap_or(now);
                 Asked::Strict(Operation::Refund { cost: cost(*ask), taken_at })
             }
-            What::Strict(Strict::Release(..)) => unreachable!("nobody draws it"),
+            What::Strict(Strict::Release(..) | Strict::Renew(..)) => {
+                unreachable!("nobody draws it")
+            }
             What::Lease { holder, intent, stale, spends, need, more, want } => {
                 let (sequence, spent) = &mut self.holders[usize::from(*holder)];
                 *spent = (*spent + cost(*spends)).min(1 << 46);

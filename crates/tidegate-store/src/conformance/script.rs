@@ -45,7 +45,7 @@ impl Script {
         chosen.into_iter().map(charge).collect()
     }
 
-    /// Remembers the leases that were given, to release some of them later.
+    /// Remembers the leases that were given, to release and to renew some of them later.
     pub(super) fn learn(
         &mut self,
         charges: &[Charge<'_>],
@@ -94,6 +94,10 @@ impl Script {
             }
             3 => match self.leases.pop() {
                 Some(lease) => Operation::Release { lease },
+                None => Operation::Take { cost },
+            },
+            4 => match self.leases.pop() {
+                Some(lease) => Operation::Renew { lease },
                 None => Operation::Take { cost },
             },
             _ => Operation::Take { cost },

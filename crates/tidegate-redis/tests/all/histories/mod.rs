@@ -53,6 +53,8 @@ pub enum Ask {
     Refund(Cost, usize, u64),
     /// A lease that was given, or a number that may be none.
     Release(prop::sample::Index, u64),
+    /// The same.
+    Renew(prop::sample::Index, u64),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +118,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         2 => (cost(), 0..12_usize, at()).prop_map(|(cost, ago, at)| Ask::Refund(cost, ago, at)),
         1 => (any::<prop::sample::Index>(), number())
             .prop_map(|(index, number)| Ask::Release(index, number)),
+        1 => (any::<prop::sample::Index>(), number())
+            .prop_map(|(index, number)| Ask::Renew(index, number)),
     ]
 }
 
