@@ -149,6 +149,21 @@ impl<C: Clock> Limiter<C> {
         let _ = self.decide(&who, Operation::Release { lease });
     }
 
+    /// Counts a lease that a [`check`](Self::check) under a concurrency limit was answered with as taken
+    /// now, for work that lasts longer than the limit's `for`. Says whether it was still held.
+    ///
+    /// ```
+    /// let limiter = tidegate::Limiter::new("1 at once")?;
+    /// let lease = limiter.check("ann").lease().expect("a place");
+    /// assert!(limiter.renew("ann", lease));
+    /// limiter.release("ann", lease);
+    /// assert!(!limiter.renew("ann", lease));
+    /// # Ok::<(), tidegate::BuildError>(())
+    /// ```
+    pub fn renew(&self, who: impl Keyed, lease: LeaseId) -> bool {
+        self.decide(&who, Operation::Renew { lease }).lease().is_some()
+    }
+
     /// Forgets `who`: all of the quota is there again.
     ///
     /// ```

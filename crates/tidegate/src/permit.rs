@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{LeaseId, Limit, Operation};
+use tidegate_core::{self as core, LeaseId, Limit, Operation};
 use tidegate_rules::identity::Subject;
 use tidegate_store::Charge;
 
@@ -10,7 +10,8 @@ use crate::limiter::Few;
 use crate::{Clock, Decision, Keyed, Limiter, SystemClock};
 
 /// A place under the limiter's concurrency limits. Dropping it gives the place back; if it never is,
-/// because the thread died or the permit was leaked, the place comes back when the lease expires.
+/// because the thread died or the permit was leaked, the place comes back when the lease expires. Who
+/// works for longer than that [renews](Self::renew) it.
 #[derive(Debug)]
 #[must_use = "the place is given back as soon as the permit is dropped"]
 pub struct Permit<'a, C: Clock = SystemClock> {
@@ -73,12 +74,27 @@ impl<C: Clock> Limiter<C> {
     }
 
     fn release_all(&self, leases: &Leases) {
+        self.tell_each(leases, |lease| Operation::Release { lease }, |_| {});
+    }
+
+    fn renew_all(&self, leases: &Leases) -> bool {
+        let mut is_held = true;
+        let each = |decision: core::Decision| is_held &= decision.lease.is_some();
+        self.tell_each(leases, |lease| Operation::Renew { lease }, each);
+        is_held
+    }
+
+    fn tell_each(
+        &self,
+        leases: &Leases,
+        what: impl Fn(LeaseId) -> Operation,
+        mut each: impl FnMut(core::Decision),
+    ) {
         let now = self.clock.now();
         for &(index, lease) in &leases.held {
             let limit: &Limit = &self.limits[index].limit;
-            let key = self.key(leases.subject, index);
-            let operation = Operation::Release { lease };
-            let _ = self.table.decide_one(now, &Charge { limit, key, operation });
+            let (key, operation) = (self.key(leases.subject, index), what(lease));
+            each(self.table.decide_one(now, &Charge { limit, key, operation }));
         }
     }
 }
@@ -88,12 +104,39 @@ impl<C: Clock> Permit<'_, C> {
     pub const fn decision(&self) -> Decision {
         self.decision
     }
+
+    /// Counts the place as taken now, for work that may last longer than the limit's `for`, after which
+    /// a place comes back by itself. Says whether it was still held; if not, somebody else may have it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let clock = tidegate::ManualClock::new();
+    /// let limiter = tidegate::Limiter::builder().limit("1 at once for 10s").clock(clock.clone());
+    /// let limiter = limiter.build()?;
+    /// let permit = limiter.acquire("ann").expect("a place");
+    /// clock.advance(Duration::from_secs(8));
+    /// assert!(permit.renew());
+    /// clock.advance(Duration::from_secs(8));
+    /// assert!(limiter.acquire("ann").is_err());
+    /// clock.advance(Duration::from_secs(2));
+    /// assert!(!permit.renew());
+    /// # Ok::<(), tidegate::BuildError>(())
+    /// ```
+    pub fn renew(&self) -> bool {
+        self.limiter.renew_all(&self.leases)
+    }
 }
 
 impl<C: Clock> OwnedPermit<C> {
     /// The decision that the place was given with.
     pub const fn decision(&self) -> Decision {
         self.decision
+    }
+
+    /// Counts the place as taken now, as [`Permit::renew`] does.
+    pub fn renew(&self) -> bool {
+        self.limiter.renew_all(&self.leases)
     }
 }
 

@@ -15,6 +15,7 @@ mod decision;
 pub mod descriptors;
 mod ending;
 mod given;
+mod holding;
 mod in_force;
 #[cfg(feature = "redis")]
 mod in_order;
@@ -30,6 +31,7 @@ pub use backing::Backing;
 pub use builder::{RuleLimiterBuilder, RulesError};
 pub use decision::{Reason, RuleDecision};
 pub use descriptors::{DescriptorCall, DescriptorStatus, DescriptorsDecision, Hits};
+pub use holding::{Holding, renew_every};
 pub use leases::Held;
 pub use limiter::{Call, CheckError, Checker, RuleLimiter};
 pub use of_limit::{LimitDecision, OnlyLeft};

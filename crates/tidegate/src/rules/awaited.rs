@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use tidegate_core::{self as core, Key, LeaseId, Timestamp};
+use tidegate_core::{self as core, Key, LeaseId, Operation, Timestamp};
 use tidegate_redis::{Deadline, Shared};
 use tidegate_store::snapshot::SnapshotError;
 use tidegate_store::{Charge, Request, Settled, Source, Stats, StoreError};
@@ -92,7 +92,18 @@ impl<C: Clock> RuleLimiter<C, Place> {
         call: &Call<'_>,
         held: &[Held],
     ) -> Result<RuleDecision, CheckError> {
-        self.release_each(call, held).await
+        self.decide_held(call, held, |lease| Operation::Release { lease }).await
+    }
+
+    /// Counts the leases that an equal call was given as taken now, each under its own limit. Those that
+    /// were still held are the ones that the answer [holds](RuleDecision::held); a lease that has
+    /// expired, was given back, or whose rule is gone, is not among them, and nothing changes for it.
+    pub async fn renew_held(
+        &self,
+        call: &Call<'_>,
+        held: &[Held],
+    ) -> Result<RuleDecision, CheckError> {
+        self.decide_held(call, held, |lease| Operation::Renew { lease }).await
     }
 
     /// Forgets what was taken by calls like this one, under every limit that applies to it: on every

@@ -1,6 +1,6 @@
-//! The leases of a call under several concurrency limits, each given back to the limit that gave it.
-//! For callers that cannot keep a decision until the work is done, because they are on the other side
-//! of a wire.
+//! The leases of a call under several concurrency limits, each given back to the limit that gave it, or
+//! renewed there. For callers that cannot keep a decision until the work is done, because they are on
+//! the other side of a wire.
 
 use tidegate_core::{LeaseId, Operation};
 use tidegate_store::{Charge, Settled, Table};
@@ -34,15 +34,24 @@ impl<C: Clock> RuleLimiter<C, Table> {
     /// Gives back the leases that an equal call was given, each to its own limit, and answers what the
     /// limits have left then. A lease that has expired, or whose rule is gone, changes nothing.
     pub fn release_held(&self, call: &Call<'_>, held: &[Held]) -> Result<RuleDecision, CheckError> {
-        at_once(self.release_each(call, held))
+        at_once(self.decide_held(call, held, |lease| Operation::Release { lease }))
+    }
+
+    /// Counts the leases that an equal call was given as taken now, each under its own limit. Those that
+    /// were still held are the ones that the answer [holds](RuleDecision::held); a lease that has
+    /// expired, was given back, or whose rule is gone, is not among them, and nothing changes for it.
+    pub fn renew_held(&self, call: &Call<'_>, held: &[Held]) -> Result<RuleDecision, CheckError> {
+        at_once(self.decide_held(call, held, |lease| Operation::Renew { lease }))
     }
 }
 
 impl<C: Clock, S: Backing> RuleLimiter<C, S> {
-    pub(super) async fn release_each(
+    /// Does the same with each lease, under the limit that gave it, and answers what the limits say then.
+    pub(super) async fn decide_held(
         &self,
         call: &Call<'_>,
         held: &[Held],
+        does: fn(LeaseId) -> Operation,
     ) -> Result<RuleDecision, CheckError> {
         let now = self.clock.now();
         let mut decision = RuleDecision::pending(self.current.keep(), now);
@@ -58,7 +67,7 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
             let limit = rules.limit(planned.limit).limit(planned.relaxed);
             let of = |operation| Charge { limit, key: planned.key, operation };
             let own = held.iter().filter(|one| one.tag == tag(planned.key));
-            charges.extend(own.map(|one| of(Operation::Release { lease: one.lease })));
+            charges.extend(own.map(|one| of(does(one.lease))));
             if charges.len() == under.len() {
                 charges.push(of(Operation::Peek { cost: 0 }));
             }

@@ -125,6 +125,30 @@ impl Three {
         ])
     }
 
+    /// As one who was told of a decision over a wire renews.
+    fn renew_held(&self, pairs: &[(&str, &str)], taken: &Decided) -> Decided {
+        let attributes = attributes(pairs);
+        let call = Call::new("api", &attributes);
+        let held = |decision: &RuleDecision| decision.held().collect::<Vec<_>>();
+        Self::asked([
+            self.memory.renew_held(&call, &held(&taken[0])),
+            at_once(self.place.renew_held(&call, &held(&taken[1]))),
+            block_on(self.shared.renew_held(&call, &held(&taken[2]))),
+        ])
+    }
+
+    /// Says whether all that was held was held still.
+    fn renew(&self, taken: &Decided) -> bool {
+        let [memory, place, shared] = taken.each_ref().map(|decision| decision.holding().unwrap());
+        let are_held = [
+            self.memory.renew(&memory),
+            at_once(self.place.renew(&place)),
+            block_on(self.shared.renew(&shared)),
+        ];
+        assert!(are_held.iter().all(|is_held| *is_held == are_held[0]), "{are_held:?}");
+        are_held[0]
+    }
+
     fn refund(&self, [memory, place, shared]: Decided) {
         self.memory.refund(memory);
         at_once(self.place.refund(place));
@@ -287,6 +311,37 @@ rules:
     three.peek(&ann);
     three.wait(2 * 60 * 60 * SECOND);
     three.peek(&bob);
+}
+
+#[test]
+fn places_are_renewed_alike() {
+    const RULES: &str = "
+domain: api
+rules:
+  - { name: by user, per: [user], limit: 2 at once for 30s }
+  - { name: all, limits: [ 3 at once for 60s, 100/minute ] }
+";
+    let three = Three::new(RULES);
+    let ann = [("user", "ann")];
+    let first = three.check(&ann);
+    let second = three.check(&ann);
+    assert_eq!(first[0].holding().unwrap().renew_every(), Duration::from_secs(10));
+    for round in 0..6 {
+        three.wait(20 * SECOND);
+        if round == 3 {
+            // What was taken under the old rules is renewed under those that took their place.
+            three.reload(&RULES.replace("2 at once for 30s", "1 at once for 40s"));
+        }
+        assert!(three.renew(&first));
+        let held = three.renew_held(&ann, &first)[0].held().count();
+        assert_eq!(held, 2, "by user and by all");
+        assert!(!three.peek(&ann)[0].is_allowed() || round < 3);
+    }
+    assert!(!three.renew(&second), "nobody renewed it in time");
+    assert_eq!(three.renew_held(&ann, &second)[0].held().count(), 0);
+    three.release(&ann, &first);
+    assert!(!three.renew(&first), "what was given back stays so");
+    assert!(three.check(&ann)[0].is_allowed());
 }
 
 const TIERS: &str = "
