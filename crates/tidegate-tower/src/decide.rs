@@ -11,6 +11,7 @@ use tidegate::{Attribute, Call, CheckError, Reads};
 use tidegate_identity::Attributes;
 use tidegate_rules::resolve::ResolveError;
 
+use crate::keeper::Keeper;
 use crate::standing::{Binding, Policy, Standing};
 
 /// Who decides whether a request may pass: a limiter in this process, one whose limits nodes share, or
@@ -65,6 +66,11 @@ pub trait Decide: Send + Sync + 'static {
 
     /// The response to a call is there, with this status. Rules that count by the response are told.
     fn responded(self: &Arc<Self>, decided: &mut Self::Decided, status: u16);
+
+    /// Who renews the places that a call holds until it is over, where they would come back before.
+    fn keeper(self: &Arc<Self>, _decided: &Self::Decided) -> Option<Keeper> {
+        None
+    }
 
     /// A call is over. Places that it holds are given back, and what it took stays taken.
     fn ended(self: &Arc<Self>, decided: Self::Decided);

@@ -7,6 +7,7 @@ use tidegate::rules::{OnlyLeft, Reason};
 use tidegate::{Call, Clock, Reads, RuleDecision, RuleLimiter};
 
 use crate::decide::{Asked, Decide, Decided, Deciding, Undecided};
+use crate::keeper::Keeper;
 use crate::standing::{Policy, Standing};
 
 impl Decided for RuleDecision {
@@ -107,6 +108,14 @@ impl<C: Clock + 'static> Decide for RuleLimiter<C> {
         self.count_response(decided, status);
     }
 
+    fn keeper(self: &Arc<Self>, decided: &RuleDecision) -> Option<Keeper> {
+        let (limiter, holding) = (Arc::clone(self), decided.holding()?);
+        Some(Keeper::every(holding.renew_every(), move || {
+            limiter.renew(&holding);
+            std::future::ready(())
+        }))
+    }
+
     fn ended(self: &Arc<Self>, decided: RuleDecision) {
         self.abandon(decided);
     }
@@ -126,7 +135,8 @@ mod shared {
     use tokio::runtime::Handle;
 
     use super::{
-        Arc, Asked, Call, Clock, Decide, Deciding, Reads, RuleDecision, RuleLimiter, Undecided,
+        Arc, Asked, Call, Clock, Decide, Deciding, Keeper, Reads, RuleDecision, RuleLimiter,
+        Undecided,
     };
 
     /// What a future gives that never waits, because memory decides.
@@ -193,6 +203,14 @@ mod shared {
                     later(async move { limiter.count_response(&mut counted, status).await });
                 }
             }
+        }
+
+        fn keeper(self: &Arc<Self>, decided: &RuleDecision) -> Option<Keeper> {
+            let (limiter, holding) = (Arc::clone(self), Arc::new(decided.holding()?));
+            Some(Keeper::every(holding.renew_every(), move || {
+                let (limiter, holding) = (Arc::clone(&limiter), Arc::clone(&holding));
+                async move { _ = limiter.renew(&holding).await }
+            }))
         }
 
         fn ended(self: &Arc<Self>, decided: RuleDecision) {

@@ -9,6 +9,7 @@ use crate::body::Enclose;
 use crate::decide::{Decide, Decided};
 use crate::grpc::http_status;
 use crate::headers::{HeaderSet, Told};
+use crate::keeper::{Keeper, Keeping};
 
 /// What is left of a decision while its call is under way. For most calls that is what the client is told, and
 /// little enough to be moved about with the future.
@@ -22,6 +23,8 @@ pub(crate) struct Passage<D: Decide> {
 struct Kept<D: Decide> {
     decided: Option<D::Decided>,
     by: Arc<D>,
+    /// Renews its places while it lasts.
+    keeping: Option<Keeping>,
     /// Whether nobody has begun to work on it.
     is_waiting: bool,
 }
@@ -110,7 +113,8 @@ impl<D: Decide> Passage<D> {
 
 impl<D: Decide> Kept<D> {
     fn new(decided: D::Decided, by: &Arc<D>, is_waiting: bool) -> Self {
-        Self { decided: Some(decided), by: Arc::clone(by), is_waiting }
+        let keeping = by.keeper(&decided).and_then(Keeper::start);
+        Self { decided: Some(decided), by: Arc::clone(by), keeping, is_waiting }
     }
 
     #[cold]
@@ -135,6 +139,8 @@ impl<D: Decide> Kept<D> {
 impl<D: Decide> Drop for Kept<D> {
     fn drop(&mut self) {
         let Some(decided) = self.decided.take() else { return };
+        // First, so that nothing is renewed on the way that is given back.
+        self.keeping = None;
         if self.is_waiting {
             self.by.withdrawn(decided);
         } else {

@@ -75,23 +75,47 @@ async fn a_place_is_held_until_the_body_ends() {
     until("the place is given back", || is_free(&limiter)).await;
 }
 
-#[tokio::test]
-async fn a_place_is_held_until_its_time_is_over_at_the_latest() {
-    const LAST_MILLIS: u64 = 59_999;
+/// Both clocks go on, and who waits for them gets his turn.
+async fn pass_time(clock: &ManualClock, time: Duration) {
+    clock.advance(time);
+    tokio::time::advance(time).await;
+    tokio::task::yield_now().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_is_renewed_while_the_call_goes_on() {
+    const STEP: Duration = Duration::from_secs(20);
+    const STEPS: u32 = 30;
     let (limiter, clock) = limiter(ONE_AT_ONCE);
     let limiter = Arc::new(limiter);
-    let (app, sender) = streaming(&limiter);
-    let address = serve(app).await;
-    let (mut client, mut other) = (Client::connect(address).await, Client::connect(address).await);
-    let mut response = client.send(request("GET", "/stream", "")).await;
-    sender.send(Bytes::from_static(b"first")).await.unwrap();
-    response.body_mut().frame().await.unwrap().unwrap();
-    clock.advance(Duration::from_millis(LAST_MILLIS));
-    assert_eq!(other.get("/").await.status, 429);
-    clock.advance(Duration::from_millis(1));
-    assert_eq!(other.get("/").await.status, 200);
-    drop(sender);
-    assert!(response.body_mut().frame().await.is_none(), "the body goes on all the same");
+    let holders = Arc::strong_count(&limiter);
+    let respond = Arc::new(Notify::new());
+    let responding = Arc::clone(&respond);
+    let service = service_fn(move |_: Request<Body>| {
+        let responding = Arc::clone(&responding);
+        async move {
+            responding.notified().await;
+            Ok::<_, Infallible>(Response::new(Full::from("slow")))
+        }
+    });
+    let service = RateLimitLayer::sharing(Arc::clone(&limiter)).layer(service);
+    let call = tokio::spawn(service.oneshot(Request::new(Body::empty())));
+    tokio::task::yield_now().await;
+    for _ in 0..STEPS {
+        pass_time(&clock, STEP).await;
+        assert!(!is_free(&limiter), "the handler is still at work");
+    }
+    respond.notify_one();
+    let response = call.await.unwrap().unwrap();
+    for _ in 0..STEPS {
+        pass_time(&clock, STEP).await;
+        assert!(!is_free(&limiter), "the body has not ended");
+    }
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "slow");
+    assert!(is_free(&limiter));
+    // Nobody renews any more.
+    pass_time(&clock, STEP).await;
+    assert_eq!(Arc::strong_count(&limiter), holders);
 }
 
 #[tokio::test]

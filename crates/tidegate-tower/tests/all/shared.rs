@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::support::{Client, PATIENCE, rules, serve};
 use axum::Router;
@@ -12,7 +13,9 @@ use axum::routing::{get, post};
 use tidegate::redis::lease::LeaseStats;
 use tidegate::redis::{RedisConfig, Shared};
 use tidegate::{Call, Place, RuleLimiter, SystemClock};
+use tidegate_testing::undisturbed;
 use tidegate_tower::RateLimitLayer;
+use tokio::time::Instant;
 
 const RULES: &str = "
 domain: default
@@ -20,8 +23,12 @@ rules:
   - { name: all, match: { path: / }, limit: 4/hour, on_store_failure: deny }
   - { name: logins, match: { path: /login }, limit: 1/hour, count: on-response, statuses: [401] }
   - { name: places, match: { path: /place }, limit: 1 at once }
+  - { name: short places, match: { path: /slow }, limit: 1 at once for 3s }
   - { name: leased, match: { path: /leased }, limit: 400/day, consistency: leased }
 ";
+
+/// How long a handler takes that outlasts its place.
+const SLOW: Duration = Duration::from_secs(5);
 
 /// A running server. It ends with this value.
 struct Server {
@@ -69,6 +76,7 @@ async fn app(limiter: Arc<RuleLimiter<SystemClock, Place>>) -> Client {
     let app = Router::new()
         .route("/", get(async || "hello"))
         .route("/place", get(async || "held"))
+        .route("/slow", get(async || tokio::time::sleep(SLOW).await))
         .route("/leased", get(async || "quick"))
         .route(
             "/login",
@@ -142,7 +150,7 @@ async fn places_and_uncounted_responses_come_back_to_the_store() {
         let attributes = [("path", path).into()];
         let waiting = async {
             while !limiter.peek(&Call::new("default", &attributes)).await.unwrap().is_allowed() {
-                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+                tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
         tokio::time::timeout(PATIENCE, waiting).await.unwrap();
@@ -155,6 +163,32 @@ async fn places_and_uncounted_responses_come_back_to_the_store() {
     }
     assert_eq!(client.post("/login", "ebb").await.status, 401);
     assert_eq!(client.post("/login", "tide").await.status, 429);
+}
+
+#[test]
+fn a_place_of_the_store_is_renewed_while_the_call_goes_on() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    undisturbed(|| runtime.block_on(see_a_place_renewed()));
+}
+
+async fn see_a_place_renewed() {
+    let server = Server::start("renew");
+    let (here, there) = (server.node().await, server.node().await);
+    let mut client = app(here).await;
+    let began = Instant::now();
+    let call = tokio::spawn(async move { client.get("/slow").await.status });
+    let attributes = [("path", "/slow").into()];
+    let is_free =
+        async || there.peek(&Call::new("default", &attributes)).await.unwrap().is_allowed();
+    while is_free().await {
+        assert!(began.elapsed() < SLOW, "it takes a place");
+    }
+    while !is_free().await {
+        assert!(began.elapsed() < SLOW + PATIENCE, "it gives its place back");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(began.elapsed() >= SLOW, "free after {:?}", began.elapsed());
+    assert_eq!(call.await.unwrap(), 200);
 }
 
 #[tokio::test]
