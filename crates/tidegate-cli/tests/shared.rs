@@ -109,11 +109,11 @@ fn the_commands_of_a_pipeline_are_answered_as_if_they_came_one_after_the_other()
     assert_eq!(next("+PONG\r\n"), "");
     // Whether it passed comes first, and what is left after the name and the number of the limit.
     for (allowed, left) in [(1, 2), (1, 1), (1, 0), (0, 0)] {
-        next(&format!("*15\r\n:{allowed}\r\n$5\r\nlimit\r\n:3\r\n:{left}\r\n"));
+        next(&format!("*16\r\n:{allowed}\r\n$5\r\nlimit\r\n:3\r\n:{left}\r\n"));
         assert!(next("$5\r\nstore\r\n").len() < 80, "{answer}");
     }
     next("+OK\r\n");
-    next("*15\r\n:1\r\n$5\r\nlimit\r\n:3\r\n:2\r\n");
+    next("*16\r\n:1\r\n$5\r\nlimit\r\n:3\r\n:2\r\n");
     next("*5\r\n:0\r\n:2\r\n:1\r\n");
     next("*5\r\n:0\r\n:2\r\n:0\r\n");
     next("*5\r\n:1\r\n:2\r\n:0\r\n");

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate::RuleDecision;
-use tidegate::rules::Reason;
-use tidegate_proto::tidegate::v1::{CheckRequest, CheckResponse, LimitStatus};
+use tidegate::rules::{Reason, renew_every};
+use tidegate_proto::tidegate::v1::{CheckRequest, CheckResponse, LimitStatus, RenewRequest};
 use tidegate_tower::{Policy, Standing, Unit};
 
 /// The answer to one call.
@@ -137,6 +137,18 @@ impl Answer {
         }
     }
 
+    /// How often those places have to be [renewed](crate::Client::renew) by work that lasts longer than
+    /// they do: three times before the first of them would expire. `None` where none are held, or where
+    /// an older daemon does not say how long they last.
+    pub fn renew_every(&self) -> Option<Duration> {
+        let expires_after = match &self.by {
+            By::Daemon(said) => said.response.lease_expires_after_ms.map(Duration::from_millis),
+            By::Local(decision) => decision.expires_after(),
+            By::Nobody => None,
+        };
+        expires_after.map(renew_every)
+    }
+
     /// Whether a rule counts by the status of the response, which has to be
     /// [told](crate::Client::count_response).
     pub fn counts_responses(&self) -> bool {
@@ -174,6 +186,13 @@ impl Answer {
 }
 
 impl Said {
+    /// What renews the places that the call holds.
+    pub(crate) fn renewal(&self) -> Option<RenewRequest> {
+        let CheckRequest { domain, attributes, .. } = self.request.clone();
+        let lease_id = self.response.lease_id.clone()?;
+        Some(RenewRequest { domain, attributes, lease_id })
+    }
+
     fn under<'a>(&'a self, standing: Standing<'a>) -> Standing<'a> {
         let shown = self.response.limits.iter().filter(|limit| limit.enforced && !limit.reserve);
         let standing = shown.fold(standing, |standing, limit| standing.with(policy(limit)));

@@ -8,6 +8,7 @@ use prost::Message as _;
 use tidegate::{Call, RuleDecision, RuleLimiter};
 use tidegate_proto::tidegate::v1::{CheckRequest, CheckResponse, CountResponseRequest};
 use tidegate_tower::decide::Asked;
+use tidegate_tower::{Decide as _, Keeper};
 use tokio::time::{Instant, sleep};
 use tonic::transport::Endpoint;
 use tonic::{Code, Request, Status};
@@ -111,6 +112,43 @@ impl Client {
         let abandon = |limiter: &RuleLimiter, decision| limiter.abandon(decision);
         let Some(said) = self.said(answer, abandon) else { return Ok(()) };
         self.inner.teller.tell(tell::places(said.request, said.response)).await
+    }
+
+    /// Counts the places that a call holds as taken now, for work that lasts longer than they would. To be
+    /// called every [`renew_every`](Answer::renew_every) until the work is done. Says whether they were
+    /// still held, as far as anybody knows: those that have expired, or were given back, stay free.
+    pub async fn renew(&self, answer: &Answer) -> Result<bool, ClientError> {
+        match (&answer.by, &self.inner.settings.while_away) {
+            (By::Daemon(said), _) => match said.renewal() {
+                Some(request) => self.inner.teller.renew(request).await,
+                None => Ok(true),
+            },
+            (By::Local(decision), WhileAway::Local(limiter)) => {
+                Ok(decision.holding().is_none_or(|holding| limiter.renew(&holding)))
+            }
+            (By::Local(_) | By::Nobody, _) => Ok(true),
+        }
+    }
+
+    /// Who renews the places of a call until it is over; `None` where it holds none, or where an older
+    /// daemon does not say how long they last.
+    pub(crate) fn keeper(&self, answer: &Answer) -> Option<Keeper> {
+        let every = answer.renew_every()?;
+        match (&answer.by, &self.inner.settings.while_away) {
+            (By::Daemon(said), _) => {
+                let (teller, request) = (Arc::clone(&self.inner.teller), said.renewal()?);
+                Some(Keeper::every(every, move || {
+                    let (teller, request) = (Arc::clone(&teller), request.clone());
+                    async move {
+                        if let Err(error) = teller.renew(request).await {
+                            tracing::debug!(%error, "places were not renewed");
+                        }
+                    }
+                }))
+            }
+            (By::Local(decision), WhileAway::Local(limiter)) => limiter.keeper(decision),
+            (By::Local(_) | By::Nobody, _) => None,
+        }
     }
 
     /// As [`refund`](Self::refund), for who does not wait.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::Call;
 use tidegate_tower::decide::{Asked, Deciding};
-use tidegate_tower::{Decide, Decided, Standing, Undecided};
+use tidegate_tower::{Decide, Decided, Keeper, Standing, Undecided};
 
 use crate::answer::Answer;
 use crate::client::Client;
@@ -30,6 +30,10 @@ impl Decide for Client {
 
     fn responded(self: &Arc<Self>, decided: &mut Answer, status: u16) {
         self.count_response_later(decided, status);
+    }
+
+    fn keeper(self: &Arc<Self>, decided: &Answer) -> Option<Keeper> {
+        Client::keeper(self, decided)
     }
 
     fn ended(self: &Arc<Self>, decided: Answer) {

@@ -1,5 +1,5 @@
-//! What the daemon is told after a call: that places are free again, that something was not used, how the
-//! response turned out. Decisions are asked for elsewhere.
+//! What the daemon is told after a call: that places are still in use or free again, that something was not
+//! used, how the response turned out. Decisions are asked for elsewhere.
 //!
 //! What is lost on the way is told again, so that a place is not held until its lease expires because of one
 //! message. What gives back is told again only where it surely was not heard: given back twice, it would let
@@ -12,11 +12,12 @@ use bytes::Bytes;
 use prost::Message as _;
 use tidegate_proto::tidegate::v1::limiter_client::LimiterClient;
 use tidegate_proto::tidegate::v1::{
-    CheckRequest, CheckResponse, CountResponseRequest, RefundRequest, ReleaseRequest,
+    CheckRequest, CheckResponse, CountResponseRequest, RefundRequest, ReleaseRequest, RenewRequest,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
+use tonic::Response;
 
 use crate::backoff::RETRY;
 use crate::budget::RetryBudget;
@@ -36,6 +37,7 @@ pub(crate) enum Told {
     Release(ReleaseRequest),
     Refund(RefundRequest),
     Response(CountResponseRequest),
+    Renewal(RenewRequest),
 }
 
 /// Tells the daemon what it has to know.
@@ -109,16 +111,27 @@ impl Teller {
     ) -> Result<(), ClientError> {
         let mut outcome = Ok(());
         for message in messages {
-            outcome = outcome.and(self.tell_one(message).await);
+            outcome = outcome.and(self.tell_one(message).await.map(drop));
         }
         outcome
     }
 
-    async fn tell_one(&self, message: Told) -> Result<(), ClientError> {
+    /// Keeps the places of a call for as long as new ones would last, and says whether they were still held.
+    /// What the daemon cannot know, because its store is away, counts as held.
+    pub(crate) async fn renew(&self, request: RenewRequest) -> Result<bool, ClientError> {
+        let _waiting = self.wait()?;
+        self.tell_one(Told::Renewal(request)).await
+    }
+
+    /// Says whether what it is about was still there, which is known of a renewal only.
+    async fn tell_one(&self, message: Told) -> Result<bool, ClientError> {
         self.budget.earn();
         let mut failures = 0;
         loop {
-            let Err(error) = self.tell_once(message.clone()).await else { return Ok(()) };
+            let error = match self.tell_once(message.clone()).await {
+                Ok(is_held) => return Ok(is_held),
+                Err(error) => error,
+            };
             failures += 1;
             let is_worth_it = message.may_be_told_again(error) && failures <= self.retries_max;
             if !is_worth_it || !self.budget.take() {
@@ -128,7 +141,7 @@ impl Teller {
         }
     }
 
-    async fn tell_once(&self, message: Told) -> Result<(), ClientError> {
+    async fn tell_once(&self, message: Told) -> Result<bool, ClientError> {
         let Ok(Ok(_under_way)) = timeout(self.deadline, self.under_way.acquire()).await else {
             return Err(ClientError::Busy);
         };
@@ -136,24 +149,33 @@ impl Teller {
         let telling = async |channel| {
             let mut to = LimiterClient::new(channel);
             let told = match message {
-                Told::Release(message) => to.release(within(message, deadline)).await.map(drop),
-                Told::Refund(message) => to.refund(within(message, deadline)).await.map(drop),
+                Told::Release(message) => to.release(within(message, deadline)).await.map(|_| true),
+                Told::Refund(message) => to.refund(within(message, deadline)).await.map(|_| true),
                 Told::Response(message) => {
-                    to.count_response(within(message, deadline)).await.map(drop)
+                    to.count_response(within(message, deadline)).await.map(|_| true)
+                }
+                Told::Renewal(message) => {
+                    let renewed =
+                        to.renew(within(message, deadline)).await.map(Response::into_inner);
+                    renewed.map(|renewed| renewed.lease_id.is_some() || renewed.degraded)
                 }
             };
             told.map_err(|status| of_check(&status))
         };
-        self.pool.send(deadline, telling).await
+        self.pool.send(deadline, telling).await.map_err(|error| match error {
+            // It was sent: whoever says so in between may have handed it on all the same.
+            ClientError::Busy => ClientError::NoAnswer,
+            error => error,
+        })
     }
 }
 
 impl Told {
-    /// A place has a name, so it is given back once however often that is said.
+    /// A place has a name, so it is given back or renewed once however often that is said.
     fn may_be_told_again(&self, error: ClientError) -> bool {
         match error {
             ClientError::Unavailable | ClientError::Busy => true,
-            ClientError::NoAnswer => matches!(self, Self::Release(_)),
+            ClientError::NoAnswer => matches!(self, Self::Release(_) | Self::Renewal(_)),
             ClientError::Call | ClientError::Undecided => false,
         }
     }

@@ -33,7 +33,7 @@ pub fn check(data: &[u8]) {
         Ok(refund) => of_the_same(&refund.who, tree),
         Err(error) => points_into(tree, &error),
     }
-    match body::release(data) {
+    match body::of_lease(data) {
         Ok(release) => of_the_same(&release.who, tree),
         Err(error) => points_into(tree, &error),
     }

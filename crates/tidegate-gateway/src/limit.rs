@@ -11,7 +11,7 @@ use tidegate::{Call, CheckError, Reads, RuleDecision, Timestamp};
 use tidegate_identity::Attributes;
 use tidegate_server::engine::at_once;
 use tidegate_server::{Answer, Engine, Protocol};
-use tidegate_tower::{Awaited, HeaderSet, Standing, Undecided, grpc, refusal};
+use tidegate_tower::{Awaited, HeaderSet, Keeping, Standing, Undecided, grpc, refusal};
 
 use crate::body::ResponseBody;
 use crate::problem::Problem;
@@ -28,6 +28,8 @@ pub(crate) struct Ticket {
     answer: Option<Box<Answer>>,
     /// `None` while nothing was forwarded.
     status: Option<u16>,
+    /// Renews its leases while it lasts.
+    keeping: Option<Keeping>,
 }
 
 /// Why a request does not pass.
@@ -73,8 +75,7 @@ impl Limits {
             return Err(Refused::Denied(answer));
         }
         let delay = answer.delay();
-        let engine = Arc::clone(&self.engine);
-        let ticket = Ticket { engine, answer: Some(answer), status: None };
+        let ticket = Ticket::new(&self.engine, answer);
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
@@ -118,8 +119,7 @@ impl Limits {
 
     /// What a request passes with that was decided at once.
     pub(crate) fn ticket(&self, decision: RuleDecision) -> Ticket {
-        let answer = Box::new(Answer::decided(decision, false));
-        Ticket { engine: Arc::clone(&self.engine), answer: Some(answer), status: None }
+        Ticket::new(&self.engine, Box::new(Answer::decided(decision, false)))
     }
 
     async fn ask(&self, domain: &str, attributes: &Attributes) -> Result<Answer, CheckError> {
@@ -137,8 +137,8 @@ impl Limits {
             let call = Call::new(&domain, &list);
             asking.check_within(&call, delay_max, Protocol::Gateway).await
         };
-        let give_back = |asked: Result<Answer, _>| {
-            drop(Ticket { engine, answer: asked.ok().map(Box::new), status: None });
+        let give_back = move |asked: Result<Answer, _>| {
+            drop(asked.map(|answer| Ticket::new(&engine, Box::new(answer))));
         };
         Awaited::new(asking, give_back).await
     }
@@ -202,6 +202,11 @@ impl Limits {
 }
 
 impl Ticket {
+    fn new(engine: &Arc<Engine>, answer: Box<Answer>) -> Self {
+        let keeping = engine.keep(&answer);
+        Self { engine: Arc::clone(engine), answer: Some(answer), status: None, keeping }
+    }
+
     /// It is on its way, and counts even where the client does not wait for the answer.
     pub(crate) fn forwarded(&mut self) {
         self.status = Some(CLIENT_GONE);
@@ -216,6 +221,8 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let Some(answer) = self.answer.take() else { return };
+        // First, so that nothing is renewed on the way that is given back.
+        self.keeping = None;
         if answer.taken_at().is_none() {
             return;
         }

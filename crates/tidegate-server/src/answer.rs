@@ -189,6 +189,11 @@ impl<D: Borrow<RuleDecision>> Answer<D> {
             .and_then(|one| lease::written(one.held()))
     }
 
+    /// How long those leases last unless they are renewed; `None` where there are none.
+    pub fn lease_expires_after(&self) -> Option<Duration> {
+        self.decision().filter(|decision| decision.took())?.expires_after()
+    }
+
     /// When it was decided.
     pub fn at(&self) -> Timestamp {
         self.at

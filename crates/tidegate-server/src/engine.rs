@@ -19,6 +19,7 @@ use tidegate::{
     Source, SystemClock, Timestamp,
 };
 use tidegate_identity::Identity;
+use tidegate_tower::{Decide as _, Keeping};
 
 use crate::answer::Answer;
 use crate::controls::{Controls, Ruling};
@@ -246,6 +247,11 @@ impl Engine {
         !self.is_shared() && self.controls.is_idle()
     }
 
+    /// Renews the places that a call holds until this is dropped. `None` where it holds none.
+    pub fn keep(&self, answer: &Answer) -> Option<Keeping> {
+        self.limiter.keeper(answer.decision()?)?.start()
+    }
+
     /// Ends a call that was let through: gives its leases back, and, where rules count by the response, what
     /// a response of this status does not count for.
     pub async fn complete(&self, answer: Answer, status: u16) {
@@ -277,6 +283,12 @@ impl Engine {
         held: &[Held],
     ) -> Result<RuleDecision, CheckError> {
         self.limiter.release_held(call, held).await
+    }
+
+    /// Counts the leases that an equal call was given as taken now. The answer holds those that were still
+    /// held.
+    pub async fn renew(&self, call: &Call<'_>, held: &[Held]) -> Result<RuleDecision, CheckError> {
+        self.limiter.renew_held(call, held).await
     }
 
     /// What the rules alone say of a call, which takes nothing.

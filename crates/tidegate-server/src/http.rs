@@ -7,7 +7,7 @@
 //! | `route` | which paths and methods there are |
 //! | `limit`, `auth` | the endpoints that answer with a status: `/limit/{key}` and `/v1/auth` |
 //! | `express` | the plainest requests of `/limit/{key}`, without a general server in between |
-//! | `check` | those that answer with JSON: `/v1/check`, its batch, `/v1/refund`, `/v1/release` |
+//! | `check` | those that answer with JSON: `/v1/check`, its batch, `/v1/refund`, `/v1/release`, `/v1/renew` |
 //! | [`body`], `read`, `query` | what calls say: JSON, its bytes, the query |
 //! | `rooms` | how much one connection can make us keep |
 //! | `shown`, `lease` | what JSON answers say |
@@ -136,7 +136,12 @@ impl Connection {
                 let held = at_once(self.status(route, request.uri(), request.headers()));
                 held.unwrap_or_else(|| Problem::late().answer().into())
             }
-            Route::Check | Route::Batch | Route::Refund | Route::Release | Route::Json => {
+            Route::Check
+            | Route::Batch
+            | Route::Refund
+            | Route::Release
+            | Route::Renew
+            | Route::Json => {
                 let connection = Arc::clone(self);
                 let answering = async move { check::answer(&connection, route, request).await };
                 return Answering::Later(Box::pin(answering));

@@ -11,7 +11,7 @@ use tidegate_proto::tidegate::v1::limiter_server::{Limiter, LimiterServer};
 use tidegate_proto::tidegate::v1::{
     CheckManyRequest, CheckManyResponse, CheckRequest, CheckResponse, CheckResult,
     CountResponseRequest, CountResponseResponse, Failure, RefundRequest, RefundResponse,
-    ReleaseRequest, ReleaseResponse, check_result,
+    ReleaseRequest, ReleaseResponse, RenewRequest, RenewResponse, check_result,
 };
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -73,6 +73,7 @@ pub(crate) struct Heard {
     pub(crate) told: usize,
     pub(crate) refunds: Vec<RefundRequest>,
     pub(crate) releases: Vec<ReleaseRequest>,
+    pub(crate) renewals: Vec<RenewRequest>,
     pub(crate) responses: Vec<CountResponseRequest>,
 }
 
@@ -216,6 +217,20 @@ impl Limiter for Fake {
         self.hear().await?;
         self.0.heard.lock().unwrap().releases.push(request.into_inner());
         Ok(Response::new(ReleaseResponse::default()))
+    }
+
+    /// Whatever was not released before is still held.
+    async fn renew(
+        &self,
+        request: Request<RenewRequest>,
+    ) -> Result<Response<RenewResponse>, Status> {
+        self.hear().await?;
+        let request = request.into_inner();
+        let mut heard = self.0.heard.lock().unwrap();
+        let is_held = heard.releases.iter().all(|release| release.lease_id != request.lease_id);
+        let lease_id = is_held.then(|| request.lease_id.clone());
+        heard.renewals.push(request);
+        Ok(Response::new(RenewResponse { lease_id, ..RenewResponse::default() }))
     }
 
     async fn count_response(

@@ -15,6 +15,7 @@ use tidegate_gateway::route::{AuthSettings, RouteSettings, Shed};
 use tidegate_gateway::upstream::ServerSettings;
 use tidegate_identity::{Claim, TokenConfig, TokenKey};
 use tidegate_server::serve::process::Life as _;
+use tidegate_testing::undisturbed;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
@@ -157,10 +158,9 @@ async fn sixty_spellings_of_a_path_meet_one_rule() {
     assert_eq!(upstream.asked(), 2);
 }
 
-#[tokio::test]
-async fn a_lease_is_held_until_the_body_ends() {
-    let (hold, held) = tokio::sync::watch::channel(false);
-    let upstream = Upstream::serving(move |_| {
+/// An upstream that sends the first part of its bodies at once, and the rest when it is told to.
+async fn beginning(held: tokio::sync::watch::Receiver<bool>) -> Upstream {
+    Upstream::serving(move |_| {
         let mut held = held.clone();
         async move {
             let rest = futures_util::stream::once(async move {
@@ -173,7 +173,13 @@ async fn a_lease_is_held_until_the_body_ends() {
             http::Response::new(http_body_util::StreamBody::new(body).boxed_unsync())
         }
     })
-    .await;
+    .await
+}
+
+#[tokio::test]
+async fn a_lease_is_held_until_the_body_ends() {
+    let (hold, held) = tokio::sync::watch::channel(false);
+    let upstream = beginning(held).await;
     let folder = Folder::new("lease");
     let rules = "{ domain: default, rules: [ { name: one, per: [ip], \
                  limit: { at_once: 1, expires_after: 1h } } ] }";
@@ -197,6 +203,34 @@ async fn a_lease_is_held_until_the_body_ends() {
     until("given back", || running.counts().under_way == 0).await;
     hold.send(true).unwrap();
     assert_eq!(get(port(&running), "/").await.status(), 200);
+    until_idle(&running).await;
+}
+
+#[test]
+fn a_lease_is_renewed_while_the_body_goes_on() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    undisturbed(|| runtime.block_on(see_a_lease_renewed()));
+}
+
+async fn see_a_lease_renewed() {
+    const HELD: Duration = Duration::from_secs(5);
+    let (hold, held) = tokio::sync::watch::channel(false);
+    let upstream = beginning(held).await;
+    let folder = Folder::new("renewed");
+    let rules = "{ domain: default, rules: [ { name: one, limit: 1 at once for 3s } ] }";
+    let running = limited(&folder, rules, &upstream).await;
+    let address = port(&running);
+    let long = tokio::spawn(async move { get(address, "/").await.status() });
+    until("the body is under way", || running.counts().under_way == 1).await;
+    let began = tokio::time::Instant::now();
+    while began.elapsed() < HELD {
+        let status = get(address, "/").await.status();
+        assert_eq!(status, 429, "after {:?}", began.elapsed());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    hold.send(true).unwrap();
+    assert_eq!(long.await.unwrap(), 200);
+    assert_eq!(get(address, "/").await.status(), 200);
     until_idle(&running).await;
 }
 

@@ -6,7 +6,7 @@ mod denial;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tidegate::rules::LimitDecision;
+use tidegate::rules::{Held, LimitDecision};
 use tidegate::{Attribute, Call, RuleDecision, Timestamp};
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
@@ -20,7 +20,7 @@ use crate::proto::tidegate::v1::limiter_server::Limiter;
 use crate::proto::tidegate::v1::{
     self as wire, CheckManyRequest, CheckManyResponse, CheckRequest, CheckResponse, CheckResult,
     CountResponseRequest, CountResponseResponse, Failure, LimitStatus, RefundRequest,
-    RefundResponse, ReleaseRequest, ReleaseResponse, check_result,
+    RefundResponse, ReleaseRequest, ReleaseResponse, RenewRequest, RenewResponse, check_result,
 };
 
 /// Answers calls of the native service.
@@ -165,13 +165,33 @@ impl Limiter for Native {
     ) -> Result<Response<ReleaseResponse>, Status> {
         let request = request.get_ref();
         let attributes = attributes(&request.domain, &request.attributes)?;
-        let Some(held) = lease::read(&request.lease_id) else {
-            return Err(bad_request("lease_id", "it is none that a check gave"));
-        };
+        let held = held(&request.lease_id)?;
         let call = Call::new(&request.domain, &attributes);
         let decision = self.engine.release(&call, &held).await;
         let decision = decision.map_err(|error| undecided(&error))?;
         Ok(Response::new(ReleaseResponse {
+            rule: rule(&decision),
+            limit: decision.limit(),
+            remaining: decision.remaining(),
+            reset_after_ms: decision.reset_after().map(millis),
+            source: decision.source().as_str().to_owned(),
+            degraded: decision.is_degraded(),
+        }))
+    }
+
+    async fn renew(
+        &self,
+        request: Request<RenewRequest>,
+    ) -> Result<Response<RenewResponse>, Status> {
+        let request = request.get_ref();
+        let attributes = attributes(&request.domain, &request.attributes)?;
+        let held = held(&request.lease_id)?;
+        let call = Call::new(&request.domain, &attributes);
+        let decision = self.engine.renew(&call, &held).await;
+        let decision = decision.map_err(|error| undecided(&error))?;
+        Ok(Response::new(RenewResponse {
+            lease_id: lease::written(decision.held()),
+            lease_expires_after_ms: decision.expires_after().map(millis),
             rule: rule(&decision),
             limit: decision.limit(),
             remaining: decision.remaining(),
@@ -211,6 +231,10 @@ fn attributes<'m>(domain: &str, sent: &'m [wire::Attribute]) -> Result<Attribute
     sent.iter().map(attribute).collect()
 }
 
+fn held(lease_id: &str) -> Result<Vec<Held>, Status> {
+    lease::read(lease_id).ok_or_else(|| bad_request("lease_id", "it is none that a check gave"))
+}
+
 fn bad_request(field: &str, what: &str) -> Status {
     let details = ErrorDetails::with_bad_request_violation(field, what);
     Status::with_error_details(Code::InvalidArgument, format!("`{field}`: {what}"), details)
@@ -232,6 +256,7 @@ fn response(answer: &Answer) -> CheckResponse {
         degraded: answer.is_degraded(),
         limits: answer.limits().map(|limit| limit_status(&limit)).collect(),
         lease_id: answer.lease_id(),
+        lease_expires_after_ms: answer.lease_expires_after().map(millis),
         taken_at_us: answer.taken_at().map(Timestamp::as_micros),
         counts_responses: answer.decision().is_some_and(awaits_response),
     }

@@ -42,7 +42,7 @@ pub struct RefundBody<'b> {
 
 /// Leases to be given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReleaseBody<'b> {
+pub struct LeaseBody<'b> {
     /// Whose call it was.
     pub who: Who<'b>,
     /// The leases, as the answer to the call has them.
@@ -145,8 +145,8 @@ pub fn refund(body: &[u8]) -> Result<RefundBody<'_>, BodyError> {
     Ok(RefundBody { who, cost, taken_at: Timestamp::from_micros(taken_at) })
 }
 
-/// What is to be released.
-pub fn release(body: &[u8]) -> Result<ReleaseBody<'_>, BodyError> {
+/// Which lease is to be released or renewed.
+pub fn of_lease(body: &[u8]) -> Result<LeaseBody<'_>, BodyError> {
     let (mut who, mut lease_id) = (Who::default(), None);
     for (name, value) in fields(text(body)?, "")? {
         let at = pointer("", &name);
@@ -156,7 +156,7 @@ pub fn release(body: &[u8]) -> Result<ReleaseBody<'_>, BodyError> {
         }
     }
     let lease_id = lease_id.ok_or_else(|| BodyError::new("/lease_id", BodyFault::Missing))?;
-    Ok(ReleaseBody { who, lease_id })
+    Ok(LeaseBody { who, lease_id })
 }
 
 fn check_at<'b>(body: &'b str, at: &str) -> Result<CheckBody<'b>, BodyError> {

@@ -6,13 +6,14 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use serde::Serialize;
+use tidegate::rules::Held;
 use tidegate::{Call, RuleDecision};
 
-use super::body::{self, BodyError, BodyFault, CheckBody, Who};
+use super::body::{self, BodyError, BodyFault, CheckBody, LeaseBody, Who};
 use super::problem::Problem;
 use super::read::{may_be_json, read};
 use super::route::Route;
-use super::shown::{Checked, Left, OneOfMany};
+use super::shown::{Checked, Left, OneOfMany, Renewed};
 use super::{Answered, Connection};
 use crate::answer::Answer;
 use crate::engine::{Protocol, together};
@@ -46,6 +47,7 @@ pub(super) async fn answer(
             Route::Batch => batch(connection, &body).await,
             Route::Refund => refund(connection, &body).await,
             Route::Release => release(connection, &body).await,
+            Route::Renew => renew(connection, &body).await,
             _ => check(connection, &body).await,
         }
     };
@@ -89,14 +91,27 @@ async fn refund(connection: &Connection, body: &[u8]) -> Result<Answered, Proble
 }
 
 async fn release(connection: &Connection, body: &[u8]) -> Result<Answered, Problem> {
-    let given = body::release(body)?;
-    let Some(held) = lease::read(&given.lease_id) else {
-        let detail = "this has to be what the answer to the call says";
-        return Err(Problem::bad("/lease_id".to_owned(), detail));
-    };
+    let given = body::of_lease(body)?;
+    let held = held(&given)?;
     let attributes = given.who.attributes();
     let call = Call::new(domain(connection, &given.who), &attributes);
     left(&connection.engine.release(&call, &held).await)
+}
+
+async fn renew(connection: &Connection, body: &[u8]) -> Result<Answered, Problem> {
+    let given = body::of_lease(body)?;
+    let held = held(&given)?;
+    let attributes = given.who.attributes();
+    let call = Call::new(domain(connection, &given.who), &attributes);
+    let decision = connection.engine.renew(&call, &held).await;
+    Ok(json(&Renewed::of(&decision.map_err(|error| Problem::undecided(&error))?)))
+}
+
+fn held(given: &LeaseBody<'_>) -> Result<Vec<Held>, Problem> {
+    lease::read(&given.lease_id).ok_or_else(|| {
+        let detail = "this has to be what the answer to the call says";
+        Problem::bad("/lease_id".to_owned(), detail)
+    })
 }
 
 async fn decide(connection: &Connection, call: &CheckBody<'_>) -> Result<Answer, Problem> {

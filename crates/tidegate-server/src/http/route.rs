@@ -3,12 +3,13 @@
 use ::http::Method;
 
 /// Every path, as the document of the interface writes it, and its methods.
-pub const ROUTES: [(&str, &str); 12] = [
+pub const ROUTES: [(&str, &str); 13] = [
     (Route::Limit.path(), Route::Limit.methods()),
     (Route::Check.path(), Route::Check.methods()),
     (Route::Batch.path(), Route::Batch.methods()),
     (Route::Refund.path(), Route::Refund.methods()),
     (Route::Release.path(), Route::Release.methods()),
+    (Route::Renew.path(), Route::Renew.methods()),
     (Route::Auth.path(), Route::Auth.methods()),
     (Route::Json.path(), Route::Json.methods()),
     (Route::Health.path(), Route::Health.methods()),
@@ -29,6 +30,7 @@ pub(super) enum Route {
     Batch,
     Refund,
     Release,
+    Renew,
     Auth,
     Json,
     Health,
@@ -50,6 +52,7 @@ impl Route {
             "/v1/check/batch" => Self::Batch,
             "/v1/refund" => Self::Refund,
             "/v1/release" => Self::Release,
+            "/v1/renew" => Self::Renew,
             "/v1/auth" => Self::Auth,
             "/json" => Self::Json,
             "/healthz" => Self::Health,
@@ -69,6 +72,7 @@ impl Route {
             Self::Batch => "/v1/check/batch",
             Self::Refund => "/v1/refund",
             Self::Release => "/v1/release",
+            Self::Renew => "/v1/renew",
             Self::Auth => "/v1/auth",
             Self::Json => "/json",
             Self::Health => "/healthz",
@@ -84,7 +88,9 @@ impl Route {
     pub(super) const fn methods(self) -> &'static str {
         match self {
             Self::Limit => "GET, HEAD, POST",
-            Self::Check | Self::Batch | Self::Refund | Self::Release | Self::Json => "POST",
+            Self::Check | Self::Batch | Self::Refund | Self::Release | Self::Renew | Self::Json => {
+                "POST"
+            }
             Self::Auth => "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE",
             Self::Health | Self::Ready | Self::Healthcheck | Self::Metrics | Self::OpenApi => {
                 "GET, HEAD"
@@ -97,7 +103,7 @@ impl Route {
         match self {
             Self::Auth => true,
             Self::Limit => matches!(*method, Method::GET | Method::HEAD | Method::POST),
-            Self::Check | Self::Batch | Self::Refund | Self::Release | Self::Json => {
+            Self::Check | Self::Batch | Self::Refund | Self::Release | Self::Renew | Self::Json => {
                 *method == Method::POST
             }
             Self::Health | Self::Ready | Self::Healthcheck | Self::Metrics | Self::OpenApi => {

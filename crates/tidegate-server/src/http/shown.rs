@@ -7,6 +7,7 @@ use tidegate::{RuleDecision, Timestamp};
 
 use super::problem::Problem;
 use crate::answer::{Answer, millis};
+use crate::lease;
 
 /// What a check is answered with, here and at the admin address.
 #[derive(Serialize)]
@@ -26,6 +27,7 @@ pub(crate) struct Checked<'a> {
     degraded: bool,
     limits: Limits<'a>,
     lease_id: Option<String>,
+    lease_expires_after_ms: Option<u64>,
     /// What a refund names; `None` where nothing was taken.
     taken_at_us: Option<u64>,
 }
@@ -40,6 +42,15 @@ pub(super) struct Left<'a> {
     source: &'static str,
     degraded: bool,
     limits: Limits<'a>,
+}
+
+/// What renewing is answered with: what is still held, and what is left beside it.
+#[derive(Serialize)]
+pub(super) struct Renewed<'a> {
+    lease_id: Option<String>,
+    lease_expires_after_ms: Option<u64>,
+    #[serde(flatten)]
+    left: Left<'a>,
 }
 
 /// One answer of a batch: a decision, or why there is none.
@@ -85,6 +96,7 @@ impl<'a> Checked<'a> {
             degraded: answer.is_degraded(),
             limits: Limits(answer.decision()),
             lease_id: answer.lease_id(),
+            lease_expires_after_ms: answer.lease_expires_after().map(millis),
             taken_at_us: answer.taken_at().map(Timestamp::as_micros),
         }
     }
@@ -100,6 +112,16 @@ impl<'a> Left<'a> {
             source: decision.source().as_str(),
             degraded: decision.is_degraded(),
             limits: Limits(Some(decision)),
+        }
+    }
+}
+
+impl<'a> Renewed<'a> {
+    pub(super) fn of(decision: &'a RuleDecision) -> Self {
+        Self {
+            lease_id: lease::written(decision.held()),
+            lease_expires_after_ms: decision.expires_after().map(millis),
+            left: Left::of(decision),
         }
     }
 }

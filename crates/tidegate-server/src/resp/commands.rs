@@ -27,6 +27,7 @@ pub(super) enum Verb {
     Debit,
     Refund,
     Release,
+    Renew,
     Reset,
     Ping,
     Echo,
@@ -63,13 +64,14 @@ pub(super) const THROTTLE: Spec = Spec {
 };
 
 /// Those that decide come first, since they are looked for most.
-const COMMANDS: [Spec; 18] = [
+const COMMANDS: [Spec; 19] = [
     THROTTLE,
     rules("TG.CHECK", Verb::Check, -3, "Takes the cost of a call under the rules of a domain"),
     rules("TG.PEEK", Verb::Peek, -3, "Answers as TG.CHECK would, and takes nothing"),
     rules("TG.DEBIT", Verb::Debit, -3, "Takes the cost whether it is there or not"),
     rules("TG.REFUND", Verb::Refund, -4, "Gives back what an equal call took"),
     rules("TG.RELEASE", Verb::Release, -3, "Gives back a lease of a concurrency limit"),
+    rules("TG.RENEW", Verb::Renew, -3, "Counts a lease of a concurrency limit as taken now"),
     rules("TG.RESET", Verb::Reset, -2, "Forgets what calls like this one took"),
     connection("PING", Verb::Ping, -1, "Answers PONG, or what it is given"),
     connection("ECHO", Verb::Echo, 2, "Answers what it is given"),

@@ -244,7 +244,13 @@ impl Turn<'_> {
         match verb {
             // Taken and answered before it comes here.
             Verb::Throttle | Verb::Hello => {}
-            Verb::Check | Verb::Peek | Verb::Debit | Verb::Refund | Verb::Release | Verb::Reset => {
+            Verb::Check
+            | Verb::Peek
+            | Verb::Debit
+            | Verb::Refund
+            | Verb::Release
+            | Verb::Renew
+            | Verb::Reset => {
                 self.decide(verb, command);
             }
             Verb::Ping => session::ping(command, reply),

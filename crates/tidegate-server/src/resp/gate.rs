@@ -4,8 +4,8 @@
 //! an array of the same values in the same order, where truth is 0 or 1.
 
 use smallvec::SmallVec;
-use tidegate::rules::LimitDecision;
-use tidegate::{Attribute, Call, CheckError, Timestamp};
+use tidegate::rules::{Held, LimitDecision};
+use tidegate::{Attribute, Call, CheckError, RuleDecision, Timestamp};
 
 use super::commands::{Verb, wrong_number};
 use super::parse::Command;
@@ -32,6 +32,7 @@ pub(super) async fn answer(
         Verb::Debit => check(engine, Does::Debit, command).await,
         Verb::Refund => refund(engine, command).await,
         Verb::Release => release(engine, command).await,
+        Verb::Renew => renew(engine, command).await,
         _ => {
             return match reset(engine, command).await {
                 Ok(()) => reply.simple("OK"),
@@ -64,10 +65,19 @@ async fn refund(engine: &Engine, command: &Command<'_>) -> Result<Answer, Refuse
 /// `TG.RELEASE domain lease_id [name value ...]`.
 async fn release(engine: &Engine, command: &Command<'_>) -> Result<Answer, Refused> {
     let asked = Asked::of(command, 3)?;
-    let held = text(command.part(2), "lease_id").ok().and_then(lease::read);
-    let held = held.ok_or(Refused::NotALease)?;
-    let decision = engine.release(&asked.call(1), &held).await?;
+    let decision = engine.release(&asked.call(1), &held(command.part(2))?).await?;
     Ok(Answer::decided(decision, false))
+}
+
+/// `TG.RENEW domain lease_id [name value ...]`.
+async fn renew(engine: &Engine, command: &Command<'_>) -> Result<Answer, Refused> {
+    let asked = Asked::of(command, 3)?;
+    let decision = engine.renew(&asked.call(1), &held(command.part(2))?).await?;
+    Ok(Answer::decided(decision, false))
+}
+
+fn held(part: Option<&[u8]>) -> Result<Vec<Held>, Refused> {
+    text(part, "lease_id").ok().and_then(lease::read).ok_or(Refused::NotALease)
 }
 
 /// `TG.RESET domain [name value ...]`.
@@ -159,15 +169,15 @@ fn number(bytes: Option<&[u8]>, field: &'static str) -> Result<u64, Refused> {
 
 /// The name of a command of this file, as errors have it.
 fn lower_name(name: &[u8]) -> &'static str {
-    const NAMES: [&str; 6] =
-        ["tg.check", "tg.peek", "tg.debit", "tg.refund", "tg.release", "tg.reset"];
+    const NAMES: [&str; 7] =
+        ["tg.check", "tg.peek", "tg.debit", "tg.refund", "tg.release", "tg.renew", "tg.reset"];
     NAMES.into_iter().find(|known| super::commands::is(name, known)).unwrap_or("tg")
 }
 
 /// Writes an answer. `taken_at_us` is what a refund names, so it is there only where something was
 /// taken.
 fn show(answer: &Answer, reply: &mut Reply<'_>) {
-    let mut fields = Fields::begin(reply, 15);
+    let mut fields = Fields::begin(reply, 16);
     fields.next("allowed").truth(answer.is_allowed());
     fields.next("rule").bulk_or_null(answer.rule().map(str::as_bytes));
     fields.next("limit").integer_or_null(answer.limit());
@@ -186,6 +196,8 @@ fn show(answer: &Answer, reply: &mut Reply<'_>) {
     let limits = fields.next("limits");
     limits.array(answer.limits().count());
     answer.limits().for_each(|limit| show_limit(&limit, limits));
+    let lasts = answer.decision().and_then(RuleDecision::expires_after);
+    fields.next("lease_expires_after_ms").integer_or_null(lasts.map(millis));
 }
 
 fn show_limit(limit: &LimitDecision<'_>, reply: &mut Reply<'_>) {

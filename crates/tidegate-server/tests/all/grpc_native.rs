@@ -8,7 +8,7 @@ use tidegate_server::grpc;
 use tidegate_server::proto::tidegate::v1::limiter_client::LimiterClient;
 use tidegate_server::proto::tidegate::v1::{
     Attribute, CheckManyRequest, CheckRequest, CheckResponse, RefundRequest, ReleaseRequest,
-    check_result,
+    RenewRequest, check_result,
 };
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -155,6 +155,32 @@ async fn a_place_is_held_until_it_is_released() {
     let zero =
         client.release(ReleaseRequest { lease_id: "0".to_owned(), ..release }).await.unwrap_err();
     assert_eq!(zero.code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn a_place_is_renewed_until_it_is_released() {
+    let daemon = Daemon::new(RULES);
+    let mut client = client(&daemon).await;
+    let held = check(&mut client, call("/held")).await;
+    let lasts_ms = held.lease_expires_after_ms.unwrap();
+    let request = RenewRequest {
+        domain: "api".to_owned(),
+        attributes: call("/held").attributes,
+        lease_id: held.lease_id.unwrap(),
+    };
+    for _ in 0..5 {
+        daemon.clock.advance(Duration::from_millis(lasts_ms - 1));
+        let renewed = client.renew(request.clone()).await.unwrap().into_inner();
+        assert_eq!(renewed.lease_id.as_deref(), Some(request.lease_id.as_str()));
+        assert_eq!((renewed.lease_expires_after_ms, renewed.remaining), (Some(lasts_ms), Some(0)));
+        assert_eq!((renewed.source.as_str(), renewed.degraded), ("memory", false));
+    }
+    assert!(!check(&mut client, call("/held")).await.allowed);
+    daemon.clock.advance(Duration::from_millis(lasts_ms));
+    let late = client.renew(request.clone()).await.unwrap().into_inner();
+    assert_eq!((late.lease_id, late.lease_expires_after_ms, late.remaining), (None, None, Some(1)));
+    let zero = RenewRequest { lease_id: "0".to_owned(), ..request };
+    assert_eq!(client.renew(zero).await.unwrap_err().code(), Code::InvalidArgument);
 }
 
 #[tokio::test]

@@ -169,7 +169,7 @@ async fn a_check_says_everything_in_this_order() {
     assert_eq!((reply.status, reply.header("content-type")), (200, Some("application/json")));
     assert_eq!(
         reply.text(),
-        r#"{"allowed":true,"rule":"orders","limit":10,"remaining":8,"reset_after_ms":12000,"retry_after_ms":null,"delay_ms":0,"reason":null,"soft":false,"shadow_denied":true,"source":"memory","degraded":false,"limits":[{"rule":"orders","name":"orders","text":"10/minute","enforced":true,"reserve":false,"allowed":true,"cost":2,"limit":10,"remaining":8,"reset_after_ms":12000,"retry_after_ms":null},{"rule":"orders","name":"orders","text":"500/day","enforced":true,"reserve":false,"allowed":true,"cost":2,"limit":500,"remaining":498,"reset_after_ms":345600,"retry_after_ms":null},{"rule":"tried","name":"tried","text":"1/hour","enforced":false,"reserve":false,"allowed":false,"cost":2,"limit":1,"remaining":1,"reset_after_ms":0,"retry_after_ms":null}],"lease_id":null,"taken_at_us":1700000000000000}"#
+        r#"{"allowed":true,"rule":"orders","limit":10,"remaining":8,"reset_after_ms":12000,"retry_after_ms":null,"delay_ms":0,"reason":null,"soft":false,"shadow_denied":true,"source":"memory","degraded":false,"limits":[{"rule":"orders","name":"orders","text":"10/minute","enforced":true,"reserve":false,"allowed":true,"cost":2,"limit":10,"remaining":8,"reset_after_ms":12000,"retry_after_ms":null},{"rule":"orders","name":"orders","text":"500/day","enforced":true,"reserve":false,"allowed":true,"cost":2,"limit":500,"remaining":498,"reset_after_ms":345600,"retry_after_ms":null},{"rule":"tried","name":"tried","text":"1/hour","enforced":false,"reserve":false,"allowed":false,"cost":2,"limit":1,"remaining":1,"reset_after_ms":0,"retry_after_ms":null}],"lease_id":null,"lease_expires_after_ms":null,"taken_at_us":1700000000000000}"#
     );
     let denied = r#"{"domain":"api","attributes":{"user":"42","path":"/orders"},"cost":9}"#;
     let denied = wire.post("/v1/check", denied).await.json();
@@ -201,7 +201,7 @@ async fn an_unknown_domain_passes_and_has_no_rule() {
     assert_eq!(reply.status, 200);
     assert_eq!(
         reply.text(),
-        r#"{"allowed":true,"rule":null,"limit":null,"remaining":null,"reset_after_ms":null,"retry_after_ms":null,"delay_ms":0,"reason":null,"soft":false,"shadow_denied":false,"source":"memory","degraded":false,"limits":[],"lease_id":null,"taken_at_us":null}"#
+        r#"{"allowed":true,"rule":null,"limit":null,"remaining":null,"reset_after_ms":null,"retry_after_ms":null,"delay_ms":0,"reason":null,"soft":false,"shadow_denied":false,"source":"memory","degraded":false,"limits":[],"lease_id":null,"lease_expires_after_ms":null,"taken_at_us":null}"#
     );
 }
 
@@ -287,6 +287,29 @@ async fn places_are_given_back_by_the_leases_of_their_call() {
     assert_eq!(remaining(&left), [1, 2]);
     let bad = r#"{"domain":"work","lease_id":"7"}"#;
     let reply = wire.post("/v1/release", bad).await;
+    assert_eq!((reply.status, &reply.json()["field"]), (400, &json!("/lease_id")));
+}
+
+#[tokio::test]
+async fn places_are_renewed_by_the_leases_of_their_call() {
+    let (daemon, address) = daemon().await;
+    let mut wire = Wire::open(address).await;
+    let who = json!({"domain": "work", "attributes": {"user": "ann"}});
+    let taken = wire.post("/v1/check", &who.to_string()).await.json();
+    let lasts_ms = taken["lease_expires_after_ms"].as_u64().unwrap();
+    let mut renewal = who.clone();
+    renewal["lease_id"] = taken["lease_id"].clone();
+    for _ in 0..3 {
+        daemon.clock.advance(Duration::from_millis(lasts_ms - 1));
+        let renewed = wire.post("/v1/renew", &renewal.to_string()).await.json();
+        assert_eq!(renewed["lease_id"], taken["lease_id"]);
+        assert_eq!(renewed["lease_expires_after_ms"], lasts_ms);
+        assert_eq!(renewed["limits"][0]["remaining"], 1, "of two");
+    }
+    daemon.clock.advance(Duration::from_millis(lasts_ms));
+    let late = wire.post("/v1/renew", &renewal.to_string()).await.json();
+    assert_eq!((&late["lease_id"], &late["limits"][0]["remaining"]), (&Value::Null, &json!(2)));
+    let reply = wire.post("/v1/renew", r#"{"domain":"work","lease_id":"7"}"#).await;
     assert_eq!((reply.status, &reply.json()["field"]), (400, &json!("/lease_id")));
 }
 

@@ -149,6 +149,7 @@ async fn checks(walk: &mut Walk) {
     assert!(held["lease_id"].is_string());
     let lease =
         json!({"domain": "work", "attributes": {"user": "ann"}, "lease_id": held["lease_id"]});
+    walk.post("/v1/renew", &lease.to_string()).await;
     walk.post("/v1/release", &lease.to_string()).await;
     let taken = walk.post("/v1/check", r#"{"attributes":{"key":"carl"}}"#).await.json();
     let refund = json!({"attributes": {"key": "carl"}, "taken_at_us": taken["taken_at_us"]});
@@ -158,7 +159,8 @@ async fn checks(walk: &mut Walk) {
 
 /// Bodies that are none, too large, of another type, and too slow for whoever is impatient.
 async fn bodies(walk: &mut Walk, impatient: SocketAddr) {
-    for path in ["/v1/check", "/v1/check/batch", "/v1/refund", "/v1/release", "/json"] {
+    let own = ["/v1/check", "/v1/check/batch", "/v1/refund", "/v1/release", "/v1/renew"];
+    for path in own.into_iter().chain(["/json"]) {
         walk.post(path, &" ".repeat((1 << 20) + 1)).await;
         if path != "/json" {
             walk.post(path, "7").await;

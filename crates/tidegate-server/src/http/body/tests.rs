@@ -108,7 +108,7 @@ fn giving_back_needs_to_know_what() {
     assert_eq!((read.cost, read.taken_at), (2, Timestamp::from_micros(5)));
     assert_eq!(refund(b"{}").unwrap_err(), BodyError::new("/taken_at_us", BodyFault::Missing));
     assert_eq!(refund(br#"{"peek":true}"#).unwrap_err().fault, BodyFault::Unknown);
-    let read = release(br#"{"domain":"d","lease_id":"00"}"#).unwrap();
+    let read = of_lease(br#"{"domain":"d","lease_id":"00"}"#).unwrap();
     assert_eq!((read.who.domain.as_deref(), &*read.lease_id), (Some("d"), "00"));
-    assert_eq!(release(b"{}").unwrap_err(), BodyError::new("/lease_id", BodyFault::Missing));
+    assert_eq!(of_lease(b"{}").unwrap_err(), BodyError::new("/lease_id", BodyFault::Missing));
 }

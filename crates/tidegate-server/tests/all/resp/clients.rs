@@ -86,7 +86,7 @@ fn redis_cli_works_unchanged() {
     let input = session.stdin.take();
     input.expect("an input").write_all(b"SELECT 0\nECHO hello\nCOMMAND COUNT\n").expect("written");
     let session = session.wait_with_output().expect("an end");
-    assert_eq!(String::from_utf8_lossy(&session.stdout), "OK\nhello\n18\n");
+    assert_eq!(String::from_utf8_lossy(&session.stdout), "OK\nhello\n19\n");
     // Commands in bulk, as `--pipe` sends them.
     let mut pipe = Command::new("redis-cli");
     pipe.args(["-p", &listening.address.port().to_string(), "--pipe"]);

@@ -26,7 +26,7 @@ fn small_commands_are_answered_as_redis_does() {
         ("SELECT x", "-ERR value is not an integer or out of range\r\n"),
         ("QUIT", "+OK\r\n"),
         ("RESET", "+RESET\r\n"),
-        ("COMMAND COUNT", ":18\r\n"),
+        ("COMMAND COUNT", ":19\r\n"),
         ("COMMAND FOO", "-ERR unknown subcommand 'FOO'. Try COMMAND HELP.\r\n"),
         ("CONFIG", "-ERR wrong number of arguments for 'config' command\r\n"),
         ("CONFIG GET", "-ERR wrong number of arguments for 'config|get' command\r\n"),
@@ -216,18 +216,18 @@ fn checks_are_answered_in_the_fixed_order_of_version_2() {
     assert_eq!(
         talk.asks("TG.CHECK api 2 path /login ip 192.0.2.7"),
         format!(
-            "*15\r\n:1\r\n$5\r\nlogin\r\n:2\r\n:0\r\n:60000\r\n$-1\r\n:0\r\n$-1\r\n:0\r\n:0\r\n\
+            "*16\r\n:1\r\n$5\r\nlogin\r\n:2\r\n:0\r\n:60000\r\n$-1\r\n:0\r\n$-1\r\n:0\r\n:0\r\n\
              $6\r\nmemory\r\n:0\r\n$-1\r\n:{at}\r\n*1\r\n\
              *11\r\n$5\r\nlogin\r\n$5\r\nlogin\r\n$8\r\n2/minute\r\n:1\r\n:0\r\n:1\r\n:2\r\n:2\r\n:0\r\n\
-             :60000\r\n$-1\r\n"
+             :60000\r\n$-1\r\n$-1\r\n"
         )
     );
     assert_eq!(
         talk.asks("TG.CHECK api 1 path /login ip 192.0.2.7"),
-        "*15\r\n:0\r\n$5\r\nlogin\r\n:2\r\n:0\r\n:60000\r\n:30000\r\n:0\r\n$10\r\nover-limit\r\n\
+        "*16\r\n:0\r\n$5\r\nlogin\r\n:2\r\n:0\r\n:60000\r\n:30000\r\n:0\r\n$10\r\nover-limit\r\n\
          :0\r\n:0\r\n$6\r\nmemory\r\n:0\r\n$-1\r\n$-1\r\n*1\r\n\
          *11\r\n$5\r\nlogin\r\n$5\r\nlogin\r\n$8\r\n2/minute\r\n:1\r\n:0\r\n:0\r\n:1\r\n:2\r\n:0\r\n\
-         :60000\r\n:30000\r\n"
+         :60000\r\n:30000\r\n$-1\r\n"
     );
 }
 
@@ -237,7 +237,7 @@ fn checks_are_answered_with_the_names_of_json_in_version_3() {
     talk.asks("TG.DEBIT api 2 path /login ip 192.0.2.7");
     assert_eq!(
         talk.asks("TG.CHECK api 1 path /login ip 192.0.2.7"),
-        "%15\r\n$7\r\nallowed\r\n#f\r\n$4\r\nrule\r\n$5\r\nlogin\r\n$5\r\nlimit\r\n:2\r\n\
+        "%16\r\n$7\r\nallowed\r\n#f\r\n$4\r\nrule\r\n$5\r\nlogin\r\n$5\r\nlimit\r\n:2\r\n\
          $9\r\nremaining\r\n:0\r\n$14\r\nreset_after_ms\r\n:60000\r\n\
          $14\r\nretry_after_ms\r\n:30000\r\n$8\r\ndelay_ms\r\n:0\r\n\
          $6\r\nreason\r\n$10\r\nover-limit\r\n$4\r\nsoft\r\n#f\r\n$13\r\nshadow_denied\r\n#f\r\n\
@@ -246,7 +246,8 @@ fn checks_are_answered_with_the_names_of_json_in_version_3() {
          %11\r\n$4\r\nrule\r\n$5\r\nlogin\r\n$4\r\nname\r\n$5\r\nlogin\r\n\
          $4\r\ntext\r\n$8\r\n2/minute\r\n$8\r\nenforced\r\n#t\r\n$7\r\nreserve\r\n#f\r\n\
          $7\r\nallowed\r\n#f\r\n$4\r\ncost\r\n:1\r\n$5\r\nlimit\r\n:2\r\n$9\r\nremaining\r\n:0\r\n\
-         $14\r\nreset_after_ms\r\n:60000\r\n$14\r\nretry_after_ms\r\n:30000\r\n"
+         $14\r\nreset_after_ms\r\n:60000\r\n$14\r\nretry_after_ms\r\n:30000\r\n\
+         $22\r\nlease_expires_after_ms\r\n_\r\n"
     );
 }
 
@@ -291,6 +292,26 @@ fn leases_are_given_and_given_back() {
 }
 
 #[test]
+fn leases_are_renewed() {
+    let mut talk = Talk::three();
+    let who = "path /jobs user ann";
+    let taken = talk.asks(&format!("TG.CHECK api 1 {who}"));
+    let lease = field(&taken, "lease_id").to_owned();
+    assert_eq!(field(&taken, "lease_expires_after_ms"), ":30000");
+    talk.daemon.clock.advance(Duration::from_secs(25));
+    let renew = format!("TG.RENEW api {lease} {who}");
+    let renewed = talk.asks(&renew);
+    assert_eq!(field(&renewed, "lease_id"), lease);
+    assert_eq!(field(&renewed, "lease_expires_after_ms"), ":30000");
+    talk.daemon.clock.advance(Duration::from_secs(29));
+    assert_eq!(field(&talk.asks(&format!("TG.PEEK api 1 {who}")), "remaining"), ":1");
+    talk.daemon.clock.advance(Duration::from_secs(1));
+    let late = talk.asks(&renew);
+    assert_eq!((field(&late, "lease_id"), field(&late, "remaining")), ("_", ":2"));
+    assert_eq!(field(&late, "lease_expires_after_ms"), "_");
+}
+
+#[test]
 fn shadows_delays_and_domains_without_rules_are_told_apart() {
     let mut talk = Talk::three();
     talk.asks("TG.CHECK api 1 path /trial");
@@ -324,6 +345,8 @@ fn what_cannot_be_decided_is_an_error_and_never_a_denial() {
         ("TG.DEBIT api 1.5", "cost is not an integer or out of range"),
         ("TG.REFUND api 1 now user 1", "taken_at_us is not an integer or out of range"),
         ("TG.RELEASE api 0 user 1", "lease_id is not one that a check gave"),
+        ("TG.RENEW api 0 user 1", "lease_id is not one that a check gave"),
+        ("TG.RENEW api", "wrong number of arguments for 'tg.renew' command"),
     ] {
         assert_eq!(talk.asks(words), format!("-ERR {error}\r\n"), "{words}");
     }
