@@ -110,10 +110,7 @@ impl<C: Clock + 'static> Decide for RuleLimiter<C> {
 
     fn keeper(self: &Arc<Self>, decided: &RuleDecision) -> Option<Keeper> {
         let (limiter, holding) = (Arc::clone(self), decided.holding()?);
-        Some(Keeper::every(holding.renew_every(), move || {
-            limiter.renew(&holding);
-            std::future::ready(())
-        }))
+        Some(Keeper::at_once_every(holding.renew_every(), move || _ = limiter.renew(&holding)))
     }
 
     fn ended(self: &Arc<Self>, decided: RuleDecision) {
@@ -206,11 +203,20 @@ mod shared {
         }
 
         fn keeper(self: &Arc<Self>, decided: &RuleDecision) -> Option<Keeper> {
-            let (limiter, holding) = (Arc::clone(self), Arc::new(decided.holding()?));
-            Some(Keeper::every(holding.renew_every(), move || {
-                let (limiter, holding) = (Arc::clone(&limiter), Arc::clone(&holding));
-                async move { _ = limiter.renew(&holding).await }
-            }))
+            let (limiter, holding) = (Arc::clone(self), decided.holding()?);
+            let every = holding.renew_every();
+            Some(match self.place() {
+                Place::Memory(_) => {
+                    Keeper::at_once_every(every, move || _ = at_once(limiter.renew(&holding)))
+                }
+                Place::Shared(_) => {
+                    let holding = Arc::new(holding);
+                    Keeper::every(every, move || {
+                        let (limiter, holding) = (Arc::clone(&limiter), Arc::clone(&holding));
+                        async move { _ = limiter.renew(&holding).await }
+                    })
+                }
+            })
         }
 
         fn ended(self: &Arc<Self>, decided: RuleDecision) {

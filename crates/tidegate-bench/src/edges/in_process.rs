@@ -131,7 +131,7 @@ where
     S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
 {
-    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     Ok(Box::new(move || {
         let mut request = Request::get("/limit/17").body(Body::empty())?;
         if carries_peer {

@@ -52,6 +52,8 @@ pub(crate) enum Around {
     TidegateByConnection,
     TidegateFewHeadersByConnection,
     TidegateNoHeadersByConnection,
+    /// A limit of requests at once in place of a rate: each holds a place until its body has ended.
+    TidegateHolding,
 }
 
 /// What is done with an app, whatever its type is.
@@ -71,7 +73,7 @@ pub(super) trait Use {
 }
 
 impl Around {
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Nothing,
         Self::Tidegate,
         Self::TidegateFewHeaders,
@@ -88,6 +90,7 @@ impl Around {
         Self::TidegateByConnection,
         Self::TidegateFewHeadersByConnection,
         Self::TidegateNoHeadersByConnection,
+        Self::TidegateHolding,
     ];
 
     const fn word(self) -> &'static str {
@@ -108,6 +111,7 @@ impl Around {
             Self::TidegateByConnection => "tidegate-by-connection",
             Self::TidegateFewHeadersByConnection => "tidegate-few-headers-by-connection",
             Self::TidegateNoHeadersByConnection => "tidegate-no-headers-by-connection",
+            Self::TidegateHolding => "tidegate-holding",
         }
     }
 
@@ -134,6 +138,7 @@ impl Around {
                 "tidegate, peers by connection, X-RateLimit headers alone"
             }
             Self::TidegateNoHeadersByConnection => "tidegate, peers by connection, no headers",
+            Self::TidegateHolding => "tidegate around the app, a place held",
         }
     }
 
@@ -186,6 +191,11 @@ impl Around {
             Self::TidegateByConnection => by_connection(to, limit()?.around(app)),
             Self::TidegateFewHeadersByConnection => by_connection(to, few()?.around(app)),
             Self::TidegateNoHeadersByConnection => by_connection(to, none()?.around(app)),
+            Self::TidegateHolding => {
+                const HOLDING: &str =
+                    "{ domain: default, rules: [ { name: all, per: [ip], limit: 1000 at once } ] }";
+                to.of(RateLimitLayer::new(RuleLimiter::new(HOLDING)?).in_axum().around(app))
+            }
         })
     }
 }

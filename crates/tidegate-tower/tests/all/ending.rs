@@ -84,8 +84,8 @@ async fn pass_time(clock: &ManualClock, time: Duration) {
 
 #[tokio::test(start_paused = true)]
 async fn a_place_is_renewed_while_the_call_goes_on() {
-    const STEP: Duration = Duration::from_secs(20);
-    const STEPS: u32 = 30;
+    const STEP: Duration = Duration::from_secs(5);
+    const STEPS: u32 = 120;
     let (limiter, clock) = limiter(ONE_AT_ONCE);
     let limiter = Arc::new(limiter);
     let holders = Arc::strong_count(&limiter);
