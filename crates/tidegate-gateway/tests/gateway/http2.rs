@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 use tidegate_gateway::Running;
 
 use crate::support::{
-    PATIENCE, Upstream, ask, ask_h2, full, gateway, get, port, settings, until, until_idle,
-    with_rules,
+    PATIENCE, Upstream, ask, ask_h2, failures, full, gateway, get, port, settings, until,
+    until_idle, with_rules,
 };
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -454,18 +454,6 @@ async fn before(upstream: &Upstream) -> Running {
 async fn post(to: std::net::SocketAddr, body: String) -> u16 {
     let request = Request::post("/").header("host", "a").body(Full::new(Bytes::from(body)));
     ask(to, request.unwrap()).await.status().as_u16()
-}
-
-/// How often upstreams failed, were asked again, or were left out.
-fn failures(running: &Running) -> u64 {
-    let engine = running.daemon().engine();
-    let text = engine.metrics().render(engine);
-    let names = ["failures_total", "retries_total", "ejections_total"];
-    let is_one = |line: &&str| {
-        names.iter().any(|name| line.starts_with(&format!("tidegate_upstream_{name}{{")))
-    };
-    let values = text.lines().filter(is_one).map(|line| line.rsplit(' ').next().unwrap());
-    values.map(|value| value.parse::<u64>().unwrap()).sum()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
