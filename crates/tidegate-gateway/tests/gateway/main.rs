@@ -10,6 +10,7 @@ mod files;
 mod forward;
 mod hostile;
 mod http2;
+mod leaving;
 mod limits;
 mod metrics;
 mod support;
