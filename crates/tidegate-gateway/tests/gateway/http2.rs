@@ -31,7 +31,7 @@ pub(crate) const END_HEADERS: u8 = 4;
 const NO_WINDOW: [u8; 6] = [0, 4, 0, 0, 0, 0];
 const ENHANCE_YOUR_CALM: [u8; 4] = [0, 0, 0, 11];
 /// What ends a request, whatever becomes of it.
-const ENDS: [u8; 3] = [HEADERS, RST_STREAM, GOAWAY];
+pub(crate) const ENDS: [u8; 3] = [HEADERS, RST_STREAM, GOAWAY];
 
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
@@ -42,7 +42,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
 }
 
 /// Fields as they are, without the tables of HPACK.
-fn fields(lines: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn fields(lines: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in lines {
         block.push(0);
@@ -54,11 +54,11 @@ fn fields(lines: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-const GET: [(&str, &str); 4] =
+pub(crate) const GET: [(&str, &str); 4] =
     [(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/")];
 
 /// Sends frames, and reads until the other end closes or one of these kinds of frames has come.
-async fn send(to: std::net::SocketAddr, frames: &[Vec<u8>], kinds: &[u8]) -> Vec<u8> {
+pub(crate) async fn send(to: std::net::SocketAddr, frames: &[Vec<u8>], kinds: &[u8]) -> Vec<u8> {
     let (mut reading, mut writing) = TcpStream::connect(to).await.unwrap().into_split();
     let bytes = [PREFACE, &frame(SETTINGS, 0, 0, &[]), &frames.concat()].concat();
     let sending = tokio::spawn(async move {
@@ -77,7 +77,7 @@ async fn send(to: std::net::SocketAddr, frames: &[Vec<u8>], kinds: &[u8]) -> Vec
 }
 
 /// The frames of this kind, and the payload of each.
-fn of_kind(kind: u8, mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
+pub(crate) fn of_kind(kind: u8, mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let mut found = Vec::new();
     while bytes.len() >= 9 {
         let length = u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]) as usize;

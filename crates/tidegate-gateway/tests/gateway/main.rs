@@ -9,6 +9,7 @@ mod express;
 mod files;
 mod forward;
 mod hostile;
+mod hosts;
 mod http2;
 mod leaving;
 mod limits;
