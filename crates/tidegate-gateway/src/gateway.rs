@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::{HOST, HeaderValue};
-use http::uri::Authority;
+use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
 use tidegate::{Reads, Timestamp};
@@ -21,6 +21,7 @@ use crate::problem::Problem;
 use crate::route::{Route, Routes};
 
 const HOST_IN_DOUBT: Problem = Problem::Malformed("the request names no host, or more than one");
+const NO_PATH: Problem = Problem::Malformed("the target of the request is no path");
 
 /// What every connection of a gateway is served with.
 #[derive(Debug)]
@@ -119,6 +120,7 @@ impl Gateway {
         check(request)?;
         // One spelling of where it is for: over HTTP/2, and in a target that names it, it is not in a header.
         name_host(request)?;
+        begin_path(request)?;
         let (method, uri) = (request.method(), request.uri());
         let parts = RequestParts::of_http(client.peer, method, uri, request.headers());
         self.limits.engine.identity().attributes(&parts, now, attributes);
@@ -299,7 +301,7 @@ fn check<B>(request: &Request<B>) -> Result<(), Problem> {
     let path = request.uri().path();
     let is_options = request.method() == Method::OPTIONS && path == "*";
     if !path.starts_with('/') && !is_options {
-        return Err(Problem::Malformed("the target of the request is no path"));
+        return Err(NO_PATH);
     }
     Ok(())
 }
@@ -328,6 +330,21 @@ fn name_host<B>(request: &mut Request<B>) -> Result<(), Problem> {
 pub(crate) fn is_host(text: &HeaderValue) -> bool {
     let authority = Authority::try_from(text.as_bytes());
     authority.is_ok_and(|host| !host.host().is_empty() && !host.as_str().contains('@'))
+}
+
+/// Begins the path with a slash where the target has a query alone: `http://a?q` is for the root (RFC 3986, section
+/// 6.2.3). Over HTTP/2 the path stands by itself, and begins with one.
+fn begin_path<B>(request: &mut Request<B>) -> Result<(), Problem> {
+    let target = request.uri().path_and_query().map(PathAndQuery::as_str);
+    let Some(target) = target.filter(|target| target.starts_with('?')) else { return Ok(()) };
+    if request.version() == Version::HTTP_2 {
+        return Err(NO_PATH);
+    }
+    let target = PathAndQuery::try_from(format!("/{target}")).map_err(|_| NO_PATH)?;
+    let mut parts = request.uri().clone().into_parts();
+    parts.path_and_query = Some(target);
+    *request.uri_mut() = Uri::from_parts(parts).map_err(|_| NO_PATH)?;
+    Ok(())
 }
 
 fn asks_for_upgrade(request: &Request<Incoming>) -> bool {

@@ -1,10 +1,12 @@
-//! Whom a request is for: hosts that can be none, and those that are some, whatever stands behind.
+//! Whom a request is for: hosts that can be none, and targets in each of their forms, whatever stands behind.
 
 use http::Response;
 use tidegate_gateway::Running;
 
 use crate::http2::{END_HEADERS, END_STREAM, ENDS, GET, HEADERS, fields, frame, of_kind, send};
-use crate::support::{Upstream, exchange, failures, full, gateway, port, settings, until_idle};
+use crate::support::{
+    Folder, Upstream, exchange, failures, full, gateway, port, settings, until_idle, with_rules,
+};
 
 /// The twelfth entry of the table of HPACK is the status 400.
 const IS_400: u8 = 0x8c;
@@ -95,5 +97,37 @@ async fn hosts_that_clients_send_reach_every_upstream() {
         }
         assert_eq!(failures(&running), 0);
         until_idle(&running).await;
+    }
+}
+
+#[tokio::test]
+async fn a_target_without_a_path_is_one_of_the_root_to_rules_and_to_every_upstream() {
+    let upstream = telling().await;
+    for running in before(&upstream).await {
+        for (line, seen) in [
+            ("GET http://a?q", "/?q"),
+            ("GET http://a?", "/?"),
+            ("GET http://a?/b?c", "/?/b?c"),
+            ("GET http://a", "/"),
+            ("GET http://a/?q", "/?q"),
+            ("OPTIONS http://a?q", "/?q"),
+            ("OPTIONS *", "*"),
+        ] {
+            let asking = format!("{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            let answer = exchange(port(&running), asking.as_bytes()).await;
+            let told = format!("\r\n\r\nSome({seen:?}) Some({seen:?})");
+            assert!(answer.ends_with(&told), "{line} became {answer}");
+        }
+    }
+    let folder = Folder::new("root");
+    let rules = "{ domain: default, rules: [ \
+        { name: root, match: { path: / }, per: [ip], cost: 5, limit: 2/day } ] }";
+    let rules = folder.write("rules.yaml", rules);
+    let settings = with_rules(&[&upstream.url()], |layer| layer.rules = Some(vec![rules]));
+    let running = gateway(settings).await;
+    for (target, status) in [("http://a?q", 429), ("http://a", 429), ("/?q", 429), ("/q", 200)] {
+        let asking = format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let answer = exchange(port(&running), asking.as_bytes()).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target} got {answer}");
     }
 }

@@ -133,7 +133,7 @@ async fn fields_that_http2_forbids_reset_the_stream() {
         let answer = send(port(&running), &frames, &ENDS).await;
         assert!(of_kind(HEADERS, &answer).is_empty(), "{more:?} is answered");
     }
-    for path in ["", "login", "http://b/", "*", "/ /", "/\r\n"] {
+    for path in ["", "login", "?q", "http://b/", "*", "/ /", "/\r\n"] {
         let mut head = GET;
         head[3].1 = path;
         let frames = [frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields(&head))];
