@@ -4,6 +4,7 @@
 
 mod adaptive;
 mod again;
+mod answers;
 mod bodies;
 mod express;
 mod files;
