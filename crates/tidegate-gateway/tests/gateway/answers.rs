@@ -1,10 +1,13 @@
-//! What upstreams say that can be read in two ways: it is no answer, whichever way the request took, and its connection
-//! is not used again.
+//! What upstreams say that can be read in two ways, or that nobody asked for: it is no answer, whichever way the request
+//! took, and its connection is not used again.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tidegate_gateway::Running;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
 
 use crate::support::{
     Upstream, exchange, failures, gateway, port, read_head, settings, until, until_idle,
@@ -103,5 +106,82 @@ async fn an_answer_that_says_more_than_it_has_to_is_handed_on_alike_whichever_wa
             outcomes.push(outcome);
         }
         assert_eq!(outcomes[0], outcomes[1], "{method} {answer:?}");
+    }
+}
+
+/// Asks for the head alone, has the upstream say something more once that is answered, and asks again over the same
+/// connection as soon as it was said.
+async fn ask_after(said: &'static [u8], (first, second): (&str, &str)) {
+    let (answered, is_said) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (hears, says) = (Arc::clone(&answered), Arc::clone(&is_said));
+    let upstream = Upstream::accepting(move |mut stream, asked| {
+        let (hears, says) = (Arc::clone(&hears), Arc::clone(&says));
+        async move {
+            while let Some(head) = read_head(&mut stream).await {
+                asked.fetch_add(1, Ordering::SeqCst);
+                let own = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\ntruth";
+                if !head.starts_with("HEAD") {
+                    let _ = stream.write_all(own).await;
+                    continue;
+                }
+                let _ = stream.write_all(&own[..own.len() - 5]).await;
+                hears.notified().await;
+                if said.is_empty() {
+                    let _ = stream.shutdown().await;
+                } else {
+                    let _ = stream.write_all(said).await;
+                }
+                says.notify_one();
+            }
+        }
+    })
+    .await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let mut client = TcpStream::connect(port(&running)).await.unwrap();
+    for number in 1..=20 {
+        let asking = format!("HEAD / HTTP/1.1\r\nHost: a\r\n{first}\r\n");
+        client.write_all(asking.as_bytes()).await.unwrap();
+        let head = read_head(&mut client).await.unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        answered.notify_one();
+        is_said.notified().await;
+        let asking = format!("GET / HTTP/1.1\r\nHost: a\r\n{second}\r\n");
+        client.write_all(asking.as_bytes()).await.unwrap();
+        let head = read_head(&mut client).await.unwrap();
+        let mut body = [0; 5];
+        client.read_exact(&mut body).await.unwrap();
+        assert_eq!(&body, b"truth", "{number}: {head}");
+        assert_eq!(upstream.asked(), 2 * number);
+    }
+    assert_eq!(failures(&running), 0);
+}
+
+const UNASKED: [&[u8]; 4] = [
+    b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nevil!",
+    b"HTTP/1.1 100 Continue\r\n\r\n",
+    b"evil!",
+    // The end.
+    b"",
+];
+
+#[tokio::test]
+async fn what_comes_over_a_connection_that_is_kept_is_no_answer_to_the_next_request() {
+    for said in UNASKED {
+        for ways in [(WAYS[0], WAYS[0]), (WAYS[1], WAYS[1]), (WAYS[0], WAYS[1])] {
+            ask_after(said, ways).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_comes_over_a_kept_connection_is_no_answer_whichever_thread_hears_of_it() {
+    for said in UNASKED {
+        let asking = (0..8).map(|number| {
+            let way = WAYS[number % 2];
+            tokio::spawn(ask_after(said, (way, way)))
+        });
+        for asked in asking.collect::<Vec<_>>() {
+            asked.await.unwrap();
+        }
     }
 }
