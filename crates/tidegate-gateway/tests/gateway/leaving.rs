@@ -11,12 +11,13 @@ use parking_lot::Mutex;
 use tidegate_gateway::Running;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 
 use crate::http2::{
     ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
     frame,
 };
-use crate::support::{Upstream, ask, failures, gateway, get, port, settings, until_idle};
+use crate::support::{Upstream, ask, failures, gateway, get, port, settings, until, until_idle};
 
 /// What a server of HTTP/2 was asked.
 #[derive(Default)]
@@ -225,4 +226,77 @@ async fn a_body_that_is_too_long_to_be_kept_is_sent_once() {
     assert_eq!(seen.connections.load(Ordering::SeqCst), 1);
     assert_eq!(post(port(&running), "x".repeat(1_000_000)).await, 200);
     assert_eq!(seen.connections.load(Ordering::SeqCst), 2);
+}
+
+/// A server that takes one stream at a time: it answers the first and holds the second, and while a third waits for its
+/// stream it goes away, and ends. Other connections are answered.
+async fn leave(mut peer: Peer, is_answered: bool, last: u32, leaving: Arc<Notify>) {
+    peer.tell(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 1]).await;
+    let (mut text, mut streams) = (Vec::new(), 0);
+    while let Some((kind, flags, stream, payload)) = peer.next().await {
+        text.extend(payload.iter().filter(|_| kind == DATA));
+        if flags & END_STREAM == 0 {
+            continue;
+        }
+        streams += 1;
+        let body = std::mem::take(&mut text);
+        if peer.before > 0 || streams == 1 {
+            peer.answer(stream, &body).await;
+            continue;
+        }
+        leaving.notified().await;
+        if is_answered {
+            peer.answer(stream, &body).await;
+        } else if last >= stream {
+            peer.seen.bodies.lock().push(String::from_utf8(body).unwrap());
+        }
+        peer.go_away(last).await;
+        let _ = peer.stream.shutdown().await;
+        // What is sent to it from here on it has said that it does not take.
+        while peer.next().await.is_some() {}
+        return;
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_a_stream_when_its_connection_ends_is_taken_once_at_most() {
+    // Whether the request under way is answered, which stream is the last that was taken, and what its client gets.
+    for (is_answered, last, status) in [(true, 3, 200), (false, 3, 502), (false, 1, 200)] {
+        for waits_with_body in [true, false] {
+            let leaving = Arc::new(Notify::new());
+            let left = Arc::clone(&leaving);
+            let serve = move |peer| leave(peer, is_answered, last, Arc::clone(&left));
+            let (upstream, seen) = peer(serve).await;
+            let running = before(&upstream).await;
+            let to = port(&running);
+            assert_eq!(post(to, "first".into()).await, 200);
+            let under_way = tokio::spawn(async move { post(to, "under way".into()).await });
+            until("under way", || running.counts().under_way == 1).await;
+            let waiting = tokio::spawn(async move {
+                if waits_with_body {
+                    post(to, "waiting".into()).await
+                } else {
+                    get(to, "/").await.status().as_u16()
+                }
+            });
+            until("waiting", || running.counts().under_way == 2).await;
+            leaving.notify_one();
+            let what = (is_answered, last, waits_with_body);
+            assert_eq!(under_way.await.unwrap(), status, "{what:?}");
+            let waited = waiting.await.unwrap();
+            let bodies = seen.sorted();
+            let taken = |text: &str| bodies.iter().filter(|body| *body == text).count();
+            assert_eq!((taken("first"), taken("under way")), (1, 1), "{what:?}: {bodies:?}");
+            if waits_with_body {
+                let expected = if waited == 200 { (200, 1) } else { (502, 0) };
+                assert_eq!((waited, taken("waiting")), expected, "{what:?}: {bodies:?}");
+            } else {
+                // It may be done twice.
+                assert_eq!(waited, 200, "{what:?}");
+            }
+            assert_eq!(post(to, "after".into()).await, 200);
+            until_idle(&running).await;
+            assert_eq!(running.counts().upstream_connections, 1, "{what:?}");
+        }
+    }
 }
