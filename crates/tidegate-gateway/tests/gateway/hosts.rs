@@ -95,6 +95,9 @@ async fn hosts_that_clients_send_reach_every_upstream() {
             let in_header = [GET[0], GET[1], GET[3], ("host", host.trim())];
             assert!(!is_refused_over_http2(&running, &in_header).await, "{host:?}");
         }
+        // HTTP/1.0 need not say one, and then the upstream is told its own.
+        let answer = exchange(port(&running), b"GET / HTTP/1.0\r\n\r\n").await;
+        assert!(answer.contains(" 200 OK\r\n"), "{answer}");
         assert_eq!(failures(&running), 0);
         until_idle(&running).await;
     }
