@@ -1,4 +1,4 @@
-//! Servers of HTTP/2 that end their connections in the midst of requests, or refuse streams.
+//! Servers of HTTP/2 that end their connections in the midst of requests, refuse streams, or answer with two lengths.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::http2::{
     ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
-    frame,
+    fields, frame,
 };
 use crate::support::{Upstream, ask, failures, gateway, get, port, settings, until, until_idle};
 
@@ -205,6 +205,23 @@ async fn a_stream_that_is_refused_is_sent_again_on_another_connection() {
     assert_eq!(get(port(&running), "/").await.status(), 200);
     assert_eq!(seen.sorted(), ["", "body"]);
     assert_eq!((seen.connections.load(Ordering::SeqCst), failures(&running)), (2, 0));
+}
+
+#[tokio::test]
+async fn an_answer_with_two_lengths_is_a_failure_over_http2_too() {
+    let (upstream, seen) = peer(|mut peer| async move {
+        while let Some((_, flags, stream, _)) = peer.next().await {
+            if flags & END_STREAM != 0 {
+                let lengths = fields(&[("content-length", "0"), ("content-length", "5")]);
+                let head = [&[0x88][..], &lengths].concat();
+                peer.tell(HEADERS, END_HEADERS | END_STREAM, stream, &head).await;
+            }
+        }
+    })
+    .await;
+    let running = before(&upstream).await;
+    assert_eq!(post(port(&running), "body".into()).await, 502);
+    assert_eq!((seen.connections.load(Ordering::SeqCst), failures(&running)), (1, 1));
 }
 
 #[tokio::test]
