@@ -97,7 +97,6 @@ impl Forward<'_> {
             Ok(outgoing) => self.reach(outgoing).await,
             Err(problem) => Err(problem),
         };
-        let reached = reached.and_then(|reached| switched(reached, protocol.as_ref()));
         let mut reached = match reached {
             Ok(reached) => reached,
             Err(problem) => {
@@ -341,18 +340,6 @@ fn length(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
         (Some(length), None) => Ok(Some(length)),
         _ => Err(Problem::Malformed("the request has no length that can be read")),
     }
-}
-
-/// An upstream may change the protocol to the one that was asked for, and to no other.
-fn switched(reached: Reached, asked: Option<&HeaderValue>) -> Result<Reached, Problem> {
-    if reached.response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(reached);
-    }
-    let to = reached.response.headers().get(UPGRADE);
-    let is_asked = asked
-        .zip(to)
-        .is_some_and(|(asked, to)| asked.as_bytes().eq_ignore_ascii_case(to.as_bytes()));
-    if is_asked { Ok(reached) } else { Err(BROKEN) }
 }
 
 /// Over HTTP/2 cookies come in several lines, which HTTP/1 knows as one (RFC 9113, section 8.2.3).

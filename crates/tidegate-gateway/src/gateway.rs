@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::{HOST, HeaderValue};
+use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
 use tidegate::{Reads, Timestamp};
@@ -18,6 +19,9 @@ use crate::forward::{Forward, hop, websocket};
 use crate::limit::{AtOnce, Limits, Refused, Ticket};
 use crate::problem::Problem;
 use crate::route::{Route, Routes};
+
+const HOST_IN_DOUBT: Problem = Problem::Malformed("the request names no host, or more than one");
+const NO_PATH: Problem = Problem::Malformed("the target of the request is no path");
 
 /// What every connection of a gateway is served with.
 #[derive(Debug)]
@@ -116,6 +120,7 @@ impl Gateway {
         check(request)?;
         // One spelling of where it is for: over HTTP/2, and in a target that names it, it is not in a header.
         name_host(request)?;
+        begin_path(request)?;
         let (method, uri) = (request.method(), request.uri());
         let parts = RequestParts::of_http(client.peer, method, uri, request.headers());
         self.limits.engine.identity().attributes(&parts, now, attributes);
@@ -216,7 +221,7 @@ impl Gateway {
     fn route(&self, attributes: &Attributes) -> Result<&Route, Problem> {
         let doubts = attributes.doubts();
         if doubts.host {
-            return Err(Problem::Malformed("the request names no host, or more than one"));
+            return Err(HOST_IN_DOUBT);
         }
         if doubts.api_key {
             let detail = "the request has more than one API key, or half of one";
@@ -290,13 +295,13 @@ fn check<B>(request: &Request<B>) -> Result<(), Problem> {
         _ => false,
     };
     if needs_host && !request.headers().contains_key(HOST) {
-        return Err(Problem::Malformed("the request names no host, or more than one"));
+        return Err(HOST_IN_DOUBT);
     }
     // `GET login` has no slash, and no server behind knows what to make of it.
     let path = request.uri().path();
     let is_options = request.method() == Method::OPTIONS && path == "*";
     if !path.starts_with('/') && !is_options {
-        return Err(Problem::Malformed("the target of the request is no path"));
+        return Err(NO_PATH);
     }
     Ok(())
 }
@@ -304,17 +309,41 @@ fn check<B>(request: &Request<B>) -> Result<(), Problem> {
 /// Puts the host that counts into the header. A target that names one goes before the header (RFC 9112, section
 /// 3.2.2); where both are there and differ, two servers might believe two of them.
 fn name_host<B>(request: &mut Request<B>) -> Result<(), Problem> {
-    let Some(authority) = request.uri().authority() else { return Ok(()) };
-    let doubt = Problem::Malformed("the request names no host, or more than one");
-    let host = HeaderValue::from_str(authority.as_str()).map_err(|_| doubt)?;
-    let mut lines = request.headers().get_all(HOST).iter();
-    let is_same = |line: &HeaderValue| line.as_bytes().eq_ignore_ascii_case(host.as_bytes());
-    if authority.as_str().contains('@') || !lines.all(is_same) {
-        return Err(doubt);
+    if let Some(authority) = request.uri().authority() {
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| HOST_IN_DOUBT)?;
+        let mut lines = request.headers().get_all(HOST).iter();
+        let is_same = |line: &HeaderValue| line.as_bytes().eq_ignore_ascii_case(host.as_bytes());
+        if !lines.all(is_same) {
+            return Err(HOST_IN_DOUBT);
+        }
+        if request.headers().get_all(HOST).iter().count() < 2 {
+            request.headers_mut().insert(HOST, host);
+        }
     }
-    if request.headers().get_all(HOST).iter().count() < 2 {
-        request.headers_mut().insert(HOST, host);
+    let is_sound = request.headers().get(HOST).is_none_or(is_host);
+    if is_sound { Ok(()) } else { Err(HOST_IN_DOUBT) }
+}
+
+/// Whether a request can be for this host, and an upstream be told of it, whatever it speaks: HTTP/2 has it in the
+/// target, and targets of HTTP have a host that is not empty (RFC 9110, section 4.2). That it may have escapes (RFC 3986,
+/// section 3.2.2) is what no client makes use of and few servers take.
+pub(crate) fn is_host(text: &HeaderValue) -> bool {
+    let authority = Authority::try_from(text.as_bytes());
+    authority.is_ok_and(|host| !host.host().is_empty() && !host.as_str().contains('@'))
+}
+
+/// Begins the path with a slash where the target has a query alone: `http://a?q` is for the root (RFC 3986, section
+/// 6.2.3). Over HTTP/2 the path stands by itself, and begins with one.
+fn begin_path<B>(request: &mut Request<B>) -> Result<(), Problem> {
+    let target = request.uri().path_and_query().map(PathAndQuery::as_str);
+    let Some(target) = target.filter(|target| target.starts_with('?')) else { return Ok(()) };
+    if request.version() == Version::HTTP_2 {
+        return Err(NO_PATH);
     }
+    let target = PathAndQuery::try_from(format!("/{target}")).map_err(|_| NO_PATH)?;
+    let mut parts = request.uri().clone().into_parts();
+    parts.path_and_query = Some(target);
+    *request.uri_mut() = Uri::from_parts(parts).map_err(|_| NO_PATH)?;
     Ok(())
 }
 

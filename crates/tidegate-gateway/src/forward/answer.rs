@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, DATE};
+use http::header::{CONNECTION, DATE, TRAILER};
 use http::{HeaderMap, Method, StatusCode, Version};
 
 use super::framing::Framing;
@@ -150,6 +150,10 @@ fn begin(head: &Bytes, asked: &Method, reply: &mut Reply) -> Result<Option<Begun
     reply.has_date = headers.contains_key(DATE);
     let can_stay = version == Version::HTTP_11 && !headers.get_all(CONNECTION).iter().any(closes);
     let framing = Framing::of(asked, version, status, headers).map_err(|_| NoHead)?;
+    if let Framing::Chunked(_) = framing {
+        // Nobody has said that they understand trailers, so none are handed on.
+        headers.remove(TRAILER);
+    }
     let can_stay = can_stay && framing != Framing::UntilClose;
     Ok(Some(Begun { status, reason, framing, can_stay }))
 }

@@ -5,7 +5,7 @@
 use std::io::Write as _;
 
 use bytes::{Buf as _, BytesMut};
-use http::header::{CONTENT_LENGTH, HeaderValue, TRAILER, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, StatusCode, Version};
 use memchr::memchr;
 
@@ -81,8 +81,6 @@ impl Framing {
                     && !has_two
                     && encoding.as_bytes().eq_ignore_ascii_case(b"chunked") =>
             {
-                // Nobody has said that they understand trailers, so none are handed on.
-                headers.remove(TRAILER);
                 Ok(Self::Chunked(At::Size))
             }
             (Some(_), _) => Err(Unframed),

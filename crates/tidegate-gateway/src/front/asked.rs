@@ -17,7 +17,7 @@ use tidegate_tower::grpc;
 use super::strict;
 use crate::access_log::Entry;
 use crate::forward::head;
-use crate::gateway::{authenticate, is_forwarded};
+use crate::gateway::{authenticate, is_forwarded, is_host};
 use crate::route::Route;
 
 /// The most headers of a request that is taken here.
@@ -208,7 +208,7 @@ impl Head {
             return None;
         }
         head::take_headers(&head, parsed.headers, &mut self.headers).ok()?;
-        if !self.headers.contains_key(HOST) {
+        if !self.headers.get(HOST).is_some_and(is_host) {
             return None;
         }
         self.is_grpc = grpc::content_type(&self.headers).is_some();

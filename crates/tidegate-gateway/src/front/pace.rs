@@ -18,6 +18,8 @@ use tokio::time::{Instant, sleep_until};
 /// What a client begins with, in front of all frames.
 const PREFACE_BYTES: usize = 24;
 const HEADER_BYTES: usize = 9;
+/// Where the kind of a frame is in its header.
+const KIND_AT: usize = 3;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
@@ -251,7 +253,10 @@ impl Frames {
 
     /// Whether something has begun that is no part of a body.
     fn is_in_head(&self) -> bool {
-        self.is_open || self.header_length > 0 || (self.left > 0 && !self.is_data)
+        // As long as the kind is not there it may be a part of a body, which has other times, and holds no more than these
+        // few bytes.
+        let has_begun = self.header_length > KIND_AT && self.header[KIND_AT] != DATA;
+        self.is_open || has_begun || (self.left > 0 && !self.is_data)
     }
 }
 
@@ -309,10 +314,34 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_frame_that_may_be_a_part_of_a_body_is_no_head_wherever_it_is_cut() {
+        let (data, ping) = (frame(DATA, 0, 100), frame(PING, 0, 8));
+        for cut in 1..data.len() {
+            let (pace, begun) = (Pace::new(), Instant::now());
+            let (busy, mut paced) = (pace.begin(), Paced::new((), pace.clone()));
+            paced.came(&[b'x'; PREFACE_BYTES]);
+            let mut over = pin!(pace.over(IDLE_MAX, HEAD_MAX));
+            paced.came(&data[..cut]);
+            assert!(poll!(over.as_mut()).is_pending());
+            sleep(HEAD_MAX * 3).await;
+            assert!(poll!(over.as_mut()).is_pending(), "{cut}");
+            // It has no time of its own, and neither has what follows.
+            paced.came(&data[cut..]);
+            paced.came(&ping[..ping.len() - 1]);
+            sleep(HEAD_MAX / 2).await;
+            assert!(poll!(over.as_mut()).is_pending(), "{cut}");
+            assert_eq!((over.await, seconds(begun)), (Over::Late, HEAD_MAX * 4), "{cut}");
+            drop(busy);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_head_that_has_begun_has_to_end_in_time_however_it_comes() {
         let (open, more) = (frame(HEADERS, 0, 8), frame(CONTINUATION, 0, 0));
         for whole in [&open, &frame(HEADERS, END_HEADERS, 8), &frame(PING, 0, 8)] {
-            let bytes: Vec<&[u8]> = whole[..whole.len() - 1].chunks(1).collect();
+            // Before its kind is there it may be a part of a body.
+            let (known, rest) = whole[..whole.len() - 1].split_at(KIND_AT + 1);
+            let bytes: Vec<&[u8]> = [known].into_iter().chain(rest.chunks(1)).collect();
             let every = Duration::from_millis(500);
             assert_eq!(over(&bytes, every).await, (Over::Late, HEAD_MAX), "{whole:?}");
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, TE, UPGRADE};
 use http::uri::{Authority, Uri};
-use http::{HeaderValue, Request, Response, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout};
 
 use super::connect::{Connector, Protocol, Wire};
 use super::hearing::Hearing;
+use crate::forward::framing::Framing;
 use crate::forward::kept::Kept;
 use crate::forward::one_task::one_task;
 
@@ -83,8 +84,8 @@ struct Inner {
 pub(crate) enum SendError {
     /// There is no connection; nothing was sent, or nothing that the upstream looked at.
     Connect(Box<Request<Kept>>, io::Error),
-    /// The connection broke, and what came was no response. The upstream may have seen the request.
-    Broken(hyper::Error),
+    /// The connection broke, or what came was no response. The upstream may have seen the request.
+    Broken(io::Error),
 }
 
 /// Gives a connection back to its pool when it is dropped, if it can be used again.
@@ -117,10 +118,10 @@ impl Pool {
         connect_timeout: Duration,
     ) -> Result<(Response<Incoming>, Lent), SendError> {
         let mut request = request.map(Into::into);
-        let is_upgrade = request.headers().contains_key(UPGRADE);
+        let asked = Asked::of(&request);
         let (mut sent, mut opened, mut is_refused) = (0, 0, false);
         loop {
-            let sender = timeout(connect_timeout, self.sender(is_upgrade)).await;
+            let sender = timeout(connect_timeout, self.sender(asked.upgrade.is_some())).await;
             let (sender, is_new) = match sender.unwrap_or_else(|late| Err(late.into())) {
                 Ok(sender) => sender,
                 Err(error) => return Err(SendError::Connect(Box::new(request), error)),
@@ -133,7 +134,7 @@ impl Pool {
                 }
             };
             match answered {
-                Ok(answered) => return Ok(answered),
+                Ok((response, lent)) => return asked.answered_by(response, lent),
                 Err(Unanswered::Again(again, _))
                     if sent < UNPROCESSED_MAX && opened < OPENED_MAX =>
                 {
@@ -149,7 +150,9 @@ impl Pool {
                 ) => {
                     return Err(SendError::Connect(Box::new(unsent), io::Error::other(error)));
                 }
-                Err(Unanswered::Broken(error)) => return Err(SendError::Broken(error)),
+                Err(Unanswered::Broken(error)) => {
+                    return Err(SendError::Broken(io::Error::other(error)));
+                }
             }
         }
     }
@@ -327,6 +330,46 @@ enum Sender {
     Two(Two),
 }
 
+/// What of a request says how its response is to be read.
+struct Asked {
+    method: Method,
+    upgrade: Option<HeaderValue>,
+}
+
+impl Asked {
+    fn of(request: &Request<Kept>) -> Self {
+        let upgrade = request.headers().get(UPGRADE).cloned();
+        Self { method: request.method().clone(), upgrade }
+    }
+
+    /// Takes a response whose head can be read in one way only, as where there is no general client in between. Any other
+    /// is none, and its connection carries no more.
+    fn answered_by(
+        &self,
+        mut response: Response<Incoming>,
+        lent: Lent,
+    ) -> Result<(Response<Incoming>, Lent), SendError> {
+        let (version, status) = (response.version(), response.status());
+        let is_sound = if status == StatusCode::SWITCHING_PROTOCOLS {
+            self.is_switch(response.headers().get(UPGRADE))
+        } else {
+            Framing::of(&self.method, version, status, response.headers_mut()).is_ok()
+        };
+        if is_sound {
+            return Ok((response, lent));
+        }
+        lent.keep_out();
+        let why = "the head of the response says two things, or nobody asked for what it says";
+        Err(SendError::Broken(io::Error::new(io::ErrorKind::InvalidData, why)))
+    }
+
+    /// An upstream may change the protocol to the one that was asked for, and to no other.
+    fn is_switch(&self, to: Option<&HeaderValue>) -> bool {
+        let both = self.upgrade.as_ref().zip(to);
+        both.is_some_and(|(asked, to)| asked.as_bytes().eq_ignore_ascii_case(to.as_bytes()))
+    }
+}
+
 /// Why one connection gave no response.
 enum Unanswered {
     /// The upstream did not look at the request and does not mind: another connection does.
@@ -389,7 +432,7 @@ impl Drop for Open {
 }
 
 impl Lent {
-    /// Keeps the connection from being used again, as one that has become a tunnel.
+    /// Keeps the connection from being used again, as one that has become a tunnel, or that says what nobody can read.
     pub(crate) fn keep_out(mut self) {
         self.sender = None;
     }

@@ -1,47 +1,39 @@
 //! HTTP/2 as attackers and browsers speak it: heads that say two things, floods of frames, and tunnels over
-//! one stream of a connection; and as servers do that end their connections in the midst of requests.
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+//! one stream of a connection.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Version};
-use http_body_util::{BodyExt as _, Empty, Full};
+use http_body_util::{BodyExt as _, Empty};
 use hyper::ext::Protocol;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use parking_lot::Mutex;
-use tidegate_gateway::Running;
-
 use crate::support::{
-    PATIENCE, Upstream, ask, ask_h2, full, gateway, get, port, settings, until, until_idle,
-    with_rules,
+    PATIENCE, Upstream, ask_h2, full, gateway, get, port, settings, until, until_idle, with_rules,
 };
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const WINDOW_UPDATE: u8 = 8;
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
-const ACK: u8 = 1;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub(crate) const ACK: u8 = 1;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
 /// A setting that gives streams no window.
 const NO_WINDOW: [u8; 6] = [0, 4, 0, 0, 0, 0];
 const ENHANCE_YOUR_CALM: [u8; 4] = [0, 0, 0, 11];
 /// What ends a request, whatever becomes of it.
-const ENDS: [u8; 3] = [HEADERS, RST_STREAM, GOAWAY];
+pub(crate) const ENDS: [u8; 3] = [HEADERS, RST_STREAM, GOAWAY];
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
     frame.extend([kind, flags]);
     frame.extend(stream.to_be_bytes());
@@ -50,7 +42,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Fields as they are, without the tables of HPACK.
-fn fields(lines: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn fields(lines: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in lines {
         block.push(0);
@@ -62,11 +54,11 @@ fn fields(lines: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-const GET: [(&str, &str); 4] =
+pub(crate) const GET: [(&str, &str); 4] =
     [(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/")];
 
 /// Sends frames, and reads until the other end closes or one of these kinds of frames has come.
-async fn send(to: std::net::SocketAddr, frames: &[Vec<u8>], kinds: &[u8]) -> Vec<u8> {
+pub(crate) async fn send(to: std::net::SocketAddr, frames: &[Vec<u8>], kinds: &[u8]) -> Vec<u8> {
     let (mut reading, mut writing) = TcpStream::connect(to).await.unwrap().into_split();
     let bytes = [PREFACE, &frame(SETTINGS, 0, 0, &[]), &frames.concat()].concat();
     let sending = tokio::spawn(async move {
@@ -85,7 +77,7 @@ async fn send(to: std::net::SocketAddr, frames: &[Vec<u8>], kinds: &[u8]) -> Vec
 }
 
 /// The frames of this kind, and the payload of each.
-fn of_kind(kind: u8, mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
+pub(crate) fn of_kind(kind: u8, mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let mut found = Vec::new();
     while bytes.len() >= 9 {
         let length = u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]) as usize;
@@ -141,7 +133,7 @@ async fn fields_that_http2_forbids_reset_the_stream() {
         let answer = send(port(&running), &frames, &ENDS).await;
         assert!(of_kind(HEADERS, &answer).is_empty(), "{more:?} is answered");
     }
-    for path in ["", "login", "http://b/", "*", "/ /", "/\r\n"] {
+    for path in ["", "login", "?q", "http://b/", "*", "/ /", "/\r\n"] {
         let mut head = GET;
         head[3].1 = path;
         let frames = [frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields(&head))];
@@ -321,225 +313,4 @@ async fn a_websocket_over_http2_is_one_over_http1_to_the_upstream() {
     drop((tunnel, sender));
     until_idle(&running).await;
     until("closed", || running.counts().upstream_connections == 0).await;
-}
-
-/// What a server of HTTP/2 was asked.
-#[derive(Default)]
-struct Seen {
-    connections: AtomicUsize,
-    /// The bodies of requests that were answered.
-    bodies: Mutex<Vec<String>>,
-}
-
-impl Seen {
-    fn sorted(&self) -> Vec<String> {
-        let mut bodies = self.bodies.lock().clone();
-        bodies.sort_unstable();
-        bodies
-    }
-}
-
-/// One connection of such a server.
-struct Peer {
-    stream: TcpStream,
-    seen: Arc<Seen>,
-    /// How many connections there were before this one.
-    before: usize,
-}
-
-impl Peer {
-    /// The first of all says how much may be sent.
-    async fn greet(stream: TcpStream, seen: Arc<Seen>) -> Self {
-        let before = seen.connections.fetch_add(1, Ordering::SeqCst);
-        let mut peer = Self { stream, seen, before };
-        let mut preface = [0; 24];
-        peer.stream.read_exact(&mut preface).await.unwrap();
-        // Windows of 2 MiB, for each stream and for all together.
-        let window = [&[0, 4][..], &(2_u32 << 20).to_be_bytes()].concat();
-        peer.tell(SETTINGS, 0, 0, &window).await;
-        peer.tell(WINDOW_UPDATE, 0, 0, &(2_u32 << 20).to_be_bytes()).await;
-        peer
-    }
-
-    async fn tell(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let _ = self.stream.write_all(&frame(kind, flags, stream, payload)).await;
-    }
-
-    /// The next frame of a request: its kind, flags, stream and payload; `None` at the end.
-    async fn next(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
-        loop {
-            let mut head = [0; 9];
-            self.stream.read_exact(&mut head).await.ok()?;
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-            let mut payload = vec![0; length];
-            self.stream.read_exact(&mut payload).await.ok()?;
-            match (head[3], head[4]) {
-                (kind @ (SETTINGS | PING), flags) if flags & ACK == 0 => {
-                    let echo = if kind == PING { &payload[..] } else { &[] };
-                    self.tell(kind, ACK, 0, echo).await;
-                }
-                (kind @ (HEADERS | DATA), flags) => return Some((kind, flags, stream, payload)),
-                _ => {}
-            }
-        }
-    }
-
-    async fn answer(&mut self, stream: u32, body: &[u8]) {
-        self.seen.bodies.lock().push(String::from_utf8(body.to_vec()).unwrap());
-        // The eighth entry of the table of HPACK is the status 200.
-        self.tell(HEADERS, END_HEADERS | END_STREAM, stream, &[0x88]).await;
-    }
-
-    async fn go_away(&mut self, last: u32) {
-        let payload = [last.to_be_bytes(), [0; 4]].concat();
-        self.tell(GOAWAY, 0, 0, &payload).await;
-    }
-
-    /// Takes so many streams, goes away, and answers the streams that it took. On the first connection it says
-    /// nothing before some came that it does not take.
-    async fn take(mut self, streams_max: usize) {
-        let mut bodies = BTreeMap::<u32, Vec<u8>>::new();
-        let mut ended = Vec::new();
-        let (mut taken, mut left, mut last, mut is_away) = (0, 0, 0, false);
-        while let Some((kind, flags, stream, payload)) = self.next().await {
-            match kind {
-                HEADERS if taken < streams_max => {
-                    (taken, last) = (taken + 1, stream);
-                    bodies.insert(stream, Vec::new());
-                }
-                HEADERS => left += 1,
-                _ => {
-                    if let Some(body) = bodies.get_mut(&stream) {
-                        body.extend(payload);
-                    }
-                }
-            }
-            if flags & END_STREAM != 0 {
-                ended.extend(bodies.remove(&stream).map(|body| (stream, body)));
-            }
-            let is_full = taken == streams_max && (self.before > 0 || left >= 3);
-            if is_full && !is_away {
-                is_away = true;
-                self.go_away(last).await;
-            }
-            if is_away || self.before > 0 {
-                for (stream, body) in ended.drain(..) {
-                    self.answer(stream, &body).await;
-                }
-            }
-        }
-    }
-}
-
-/// A server of HTTP/2 that does with each connection what the function says.
-async fn peer<F, R>(serve: F) -> (Upstream, Arc<Seen>)
-where
-    F: Fn(Peer) -> R + Clone + Send + Sync + 'static,
-    R: Future<Output = ()> + Send + 'static,
-{
-    let seen = Arc::<Seen>::default();
-    let counted = Arc::clone(&seen);
-    let upstream = Upstream::accepting(move |stream, _| {
-        let (serve, seen) = (serve.clone(), Arc::clone(&counted));
-        async move { serve(Peer::greet(stream, seen).await).await }
-    });
-    (upstream.await, seen)
-}
-
-async fn before(upstream: &Upstream) -> Running {
-    gateway(settings(&[&format!("h2c://{}", upstream.address)])).await
-}
-
-async fn post(to: std::net::SocketAddr, body: String) -> u16 {
-    let request = Request::post("/").header("host", "a").body(Full::new(Bytes::from(body)));
-    ask(to, request.unwrap()).await.status().as_u16()
-}
-
-/// How often upstreams failed, were asked again, or were left out.
-fn failures(running: &Running) -> u64 {
-    let engine = running.daemon().engine();
-    let text = engine.metrics().render(engine);
-    let names = ["failures_total", "retries_total", "ejections_total"];
-    let is_one = |line: &&str| {
-        names.iter().any(|name| line.starts_with(&format!("tidegate_upstream_{name}{{")))
-    };
-    let values = text.lines().filter(is_one).map(|line| line.rsplit(' ').next().unwrap());
-    values.map(|value| value.parse::<u64>().unwrap()).sum()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_server_that_ends_its_connections_in_good_order_costs_no_request() {
-    let (upstream, seen) = peer(|peer| peer.take(20)).await;
-    let running = before(&upstream).await;
-    let to = port(&running);
-    let clients: Vec<_> = (0..24_u32)
-        .map(|client| {
-            tokio::spawn(async move {
-                for number in 0..5 {
-                    assert_eq!(post(to, format!("{client:02} {number}")).await, 200);
-                    // Without a body it may not be repeated either.
-                    assert_eq!(post(to, String::new()).await, 200);
-                    assert_eq!(get(to, "/").await.status(), 200);
-                }
-            })
-        })
-        .collect();
-    for client in clients {
-        client.await.unwrap();
-    }
-    let bodies: Vec<String> =
-        (0..24).flat_map(|client| (0..5).map(move |n| format!("{client:02} {n}"))).collect();
-    let seen_bodies = seen.sorted();
-    assert_eq!(seen_bodies.len(), 360, "each request is taken once");
-    assert_eq!(seen_bodies[240..], bodies, "and so is each body");
-    assert!(seen.connections.load(Ordering::SeqCst) >= 360 / 20);
-    assert_eq!(failures(&running), 0);
-    until_idle(&running).await;
-}
-
-#[tokio::test]
-async fn a_stream_that_is_refused_is_sent_again_on_another_connection() {
-    let (upstream, seen) = peer(|mut peer| async move {
-        let is_first = peer.before == 0;
-        let mut text = Vec::new();
-        while let Some((kind, flags, stream, payload)) = peer.next().await {
-            text.extend(payload.iter().filter(|_| kind == DATA));
-            if flags & END_STREAM == 0 {
-                continue;
-            }
-            if is_first {
-                peer.tell(RST_STREAM, 0, stream, &7_u32.to_be_bytes()).await;
-            } else {
-                peer.answer(stream, &std::mem::take(&mut text)).await;
-            }
-        }
-    })
-    .await;
-    let running = before(&upstream).await;
-    assert_eq!(post(port(&running), "body".into()).await, 200);
-    assert_eq!(get(port(&running), "/").await.status(), 200);
-    assert_eq!(seen.sorted(), ["", "body"]);
-    assert_eq!((seen.connections.load(Ordering::SeqCst), failures(&running)), (2, 0));
-}
-
-#[tokio::test]
-async fn a_body_that_is_too_long_to_be_kept_is_sent_once() {
-    let (upstream, seen) = peer(|mut peer| async move {
-        let mut bytes = 0;
-        while let Some((kind, flags, stream, payload)) = peer.next().await {
-            bytes += if kind == DATA { payload.len() } else { 0 };
-            if peer.before == 0 && bytes > 500_000 {
-                peer.go_away(0).await;
-            } else if flags & END_STREAM != 0 {
-                peer.answer(stream, b"").await;
-            }
-        }
-    })
-    .await;
-    let running = before(&upstream).await;
-    assert_eq!(post(port(&running), "x".repeat(1_000_000)).await, 502);
-    assert_eq!(seen.connections.load(Ordering::SeqCst), 1);
-    assert_eq!(post(port(&running), "x".repeat(1_000_000)).await, 200);
-    assert_eq!(seen.connections.load(Ordering::SeqCst), 2);
 }

@@ -4,12 +4,15 @@
 
 mod adaptive;
 mod again;
+mod answers;
 mod bodies;
 mod express;
 mod files;
 mod forward;
 mod hostile;
+mod hosts;
 mod http2;
+mod leaving;
 mod limits;
 mod metrics;
 mod support;

@@ -266,6 +266,18 @@ pub(crate) async fn whole(response: Response<Incoming>) -> Response<String> {
     Response::from_parts(parts, text)
 }
 
+/// How often upstreams failed, were asked again, or were left out.
+pub(crate) fn failures(running: &Running) -> u64 {
+    let engine = running.daemon().engine();
+    let text = engine.metrics().render(engine);
+    let names = ["failures_total", "retries_total", "ejections_total"];
+    let is_one = |line: &&str| {
+        names.iter().any(|name| line.starts_with(&format!("tidegate_upstream_{name}{{")))
+    };
+    let values = text.lines().filter(is_one).map(|line| line.rsplit(' ').next().unwrap());
+    values.map(|value| value.parse::<u64>().unwrap()).sum()
+}
+
 /// Waits until something is so.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let waiting = async {

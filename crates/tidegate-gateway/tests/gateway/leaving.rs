@@ -1,0 +1,319 @@
+//! Servers of HTTP/2 that end their connections in the midst of requests, refuse streams, or answer with two lengths.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use parking_lot::Mutex;
+use tidegate_gateway::Running;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use crate::http2::{
+    ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+    fields, frame,
+};
+use crate::support::{Upstream, ask, failures, gateway, get, port, settings, until, until_idle};
+
+/// What a server of HTTP/2 was asked.
+#[derive(Default)]
+struct Seen {
+    connections: AtomicUsize,
+    /// The bodies of requests that were answered.
+    bodies: Mutex<Vec<String>>,
+}
+
+impl Seen {
+    fn sorted(&self) -> Vec<String> {
+        let mut bodies = self.bodies.lock().clone();
+        bodies.sort_unstable();
+        bodies
+    }
+}
+
+/// One connection of such a server.
+struct Peer {
+    stream: TcpStream,
+    seen: Arc<Seen>,
+    /// How many connections there were before this one.
+    before: usize,
+}
+
+impl Peer {
+    /// The first of all says how much may be sent.
+    async fn greet(stream: TcpStream, seen: Arc<Seen>) -> Self {
+        let before = seen.connections.fetch_add(1, Ordering::SeqCst);
+        let mut peer = Self { stream, seen, before };
+        let mut preface = [0; 24];
+        peer.stream.read_exact(&mut preface).await.unwrap();
+        // Windows of 2 MiB, for each stream and for all together.
+        let window = [&[0, 4][..], &(2_u32 << 20).to_be_bytes()].concat();
+        peer.tell(SETTINGS, 0, 0, &window).await;
+        peer.tell(WINDOW_UPDATE, 0, 0, &(2_u32 << 20).to_be_bytes()).await;
+        peer
+    }
+
+    async fn tell(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        let _ = self.stream.write_all(&frame(kind, flags, stream, payload)).await;
+    }
+
+    /// The next frame of a request: its kind, flags, stream and payload; `None` at the end.
+    async fn next(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
+        loop {
+            let mut head = [0; 9];
+            self.stream.read_exact(&mut head).await.ok()?;
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+            let mut payload = vec![0; length];
+            self.stream.read_exact(&mut payload).await.ok()?;
+            match (head[3], head[4]) {
+                (kind @ (SETTINGS | PING), flags) if flags & ACK == 0 => {
+                    let echo = if kind == PING { &payload[..] } else { &[] };
+                    self.tell(kind, ACK, 0, echo).await;
+                }
+                (kind @ (HEADERS | DATA), flags) => return Some((kind, flags, stream, payload)),
+                _ => {}
+            }
+        }
+    }
+
+    async fn answer(&mut self, stream: u32, body: &[u8]) {
+        self.seen.bodies.lock().push(String::from_utf8(body.to_vec()).unwrap());
+        // The eighth entry of the table of HPACK is the status 200.
+        self.tell(HEADERS, END_HEADERS | END_STREAM, stream, &[0x88]).await;
+    }
+
+    async fn go_away(&mut self, last: u32) {
+        let payload = [last.to_be_bytes(), [0; 4]].concat();
+        self.tell(GOAWAY, 0, 0, &payload).await;
+    }
+
+    /// Takes so many streams, goes away, and answers the streams that it took. On the first connection it says
+    /// nothing before some came that it does not take.
+    async fn take(mut self, streams_max: usize) {
+        let mut bodies = BTreeMap::<u32, Vec<u8>>::new();
+        let mut ended = Vec::new();
+        let (mut taken, mut left, mut last, mut is_away) = (0, 0, 0, false);
+        while let Some((kind, flags, stream, payload)) = self.next().await {
+            match kind {
+                HEADERS if taken < streams_max => {
+                    (taken, last) = (taken + 1, stream);
+                    bodies.insert(stream, Vec::new());
+                }
+                HEADERS => left += 1,
+                _ => {
+                    if let Some(body) = bodies.get_mut(&stream) {
+                        body.extend(payload);
+                    }
+                }
+            }
+            if flags & END_STREAM != 0 {
+                ended.extend(bodies.remove(&stream).map(|body| (stream, body)));
+            }
+            let is_full = taken == streams_max && (self.before > 0 || left >= 3);
+            if is_full && !is_away {
+                is_away = true;
+                self.go_away(last).await;
+            }
+            if is_away || self.before > 0 {
+                for (stream, body) in ended.drain(..) {
+                    self.answer(stream, &body).await;
+                }
+            }
+        }
+    }
+}
+
+/// A server of HTTP/2 that does with each connection what the function says.
+async fn peer<F, R>(serve: F) -> (Upstream, Arc<Seen>)
+where
+    F: Fn(Peer) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = ()> + Send + 'static,
+{
+    let seen = Arc::<Seen>::default();
+    let counted = Arc::clone(&seen);
+    let upstream = Upstream::accepting(move |stream, _| {
+        let (serve, seen) = (serve.clone(), Arc::clone(&counted));
+        async move { serve(Peer::greet(stream, seen).await).await }
+    });
+    (upstream.await, seen)
+}
+
+async fn before(upstream: &Upstream) -> Running {
+    gateway(settings(&[&format!("h2c://{}", upstream.address)])).await
+}
+
+async fn post(to: std::net::SocketAddr, body: String) -> u16 {
+    let request = Request::post("/").header("host", "a").body(Full::new(Bytes::from(body)));
+    ask(to, request.unwrap()).await.status().as_u16()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_server_that_ends_its_connections_in_good_order_costs_no_request() {
+    let (upstream, seen) = peer(|peer| peer.take(20)).await;
+    let running = before(&upstream).await;
+    let to = port(&running);
+    let clients: Vec<_> = (0..24_u32)
+        .map(|client| {
+            tokio::spawn(async move {
+                for number in 0..5 {
+                    assert_eq!(post(to, format!("{client:02} {number}")).await, 200);
+                    // Without a body it may not be repeated either.
+                    assert_eq!(post(to, String::new()).await, 200);
+                    assert_eq!(get(to, "/").await.status(), 200);
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.await.unwrap();
+    }
+    let bodies: Vec<String> =
+        (0..24).flat_map(|client| (0..5).map(move |n| format!("{client:02} {n}"))).collect();
+    let seen_bodies = seen.sorted();
+    assert_eq!(seen_bodies.len(), 360, "each request is taken once");
+    assert_eq!(seen_bodies[240..], bodies, "and so is each body");
+    assert!(seen.connections.load(Ordering::SeqCst) >= 360 / 20);
+    assert_eq!(failures(&running), 0);
+    until_idle(&running).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_is_refused_is_sent_again_on_another_connection() {
+    let (upstream, seen) = peer(|mut peer| async move {
+        let is_first = peer.before == 0;
+        let mut text = Vec::new();
+        while let Some((kind, flags, stream, payload)) = peer.next().await {
+            text.extend(payload.iter().filter(|_| kind == DATA));
+            if flags & END_STREAM == 0 {
+                continue;
+            }
+            if is_first {
+                peer.tell(RST_STREAM, 0, stream, &7_u32.to_be_bytes()).await;
+            } else {
+                peer.answer(stream, &std::mem::take(&mut text)).await;
+            }
+        }
+    })
+    .await;
+    let running = before(&upstream).await;
+    assert_eq!(post(port(&running), "body".into()).await, 200);
+    assert_eq!(get(port(&running), "/").await.status(), 200);
+    assert_eq!(seen.sorted(), ["", "body"]);
+    assert_eq!((seen.connections.load(Ordering::SeqCst), failures(&running)), (2, 0));
+}
+
+#[tokio::test]
+async fn an_answer_with_two_lengths_is_a_failure_over_http2_too() {
+    let (upstream, seen) = peer(|mut peer| async move {
+        while let Some((_, flags, stream, _)) = peer.next().await {
+            if flags & END_STREAM != 0 {
+                let lengths = fields(&[("content-length", "0"), ("content-length", "5")]);
+                let head = [&[0x88][..], &lengths].concat();
+                peer.tell(HEADERS, END_HEADERS | END_STREAM, stream, &head).await;
+            }
+        }
+    })
+    .await;
+    let running = before(&upstream).await;
+    assert_eq!(post(port(&running), "body".into()).await, 502);
+    assert_eq!((seen.connections.load(Ordering::SeqCst), failures(&running)), (1, 1));
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_long_to_be_kept_is_sent_once() {
+    let (upstream, seen) = peer(|mut peer| async move {
+        let mut bytes = 0;
+        while let Some((kind, flags, stream, payload)) = peer.next().await {
+            bytes += if kind == DATA { payload.len() } else { 0 };
+            if peer.before == 0 && bytes > 500_000 {
+                peer.go_away(0).await;
+            } else if flags & END_STREAM != 0 {
+                peer.answer(stream, b"").await;
+            }
+        }
+    })
+    .await;
+    let running = before(&upstream).await;
+    assert_eq!(post(port(&running), "x".repeat(1_000_000)).await, 502);
+    assert_eq!(seen.connections.load(Ordering::SeqCst), 1);
+    assert_eq!(post(port(&running), "x".repeat(1_000_000)).await, 200);
+    assert_eq!(seen.connections.load(Ordering::SeqCst), 2);
+}
+
+/// A server that takes one stream at a time: it answers the first and holds the second, and while a third waits for its
+/// stream it goes away, and ends. Other connections are answered.
+async fn leave(mut peer: Peer, is_answered: bool, last: u32, leaving: Arc<Notify>) {
+    peer.tell(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 1]).await;
+    let (mut text, mut streams) = (Vec::new(), 0);
+    while let Some((kind, flags, stream, payload)) = peer.next().await {
+        text.extend(payload.iter().filter(|_| kind == DATA));
+        if flags & END_STREAM == 0 {
+            continue;
+        }
+        streams += 1;
+        let body = std::mem::take(&mut text);
+        if peer.before > 0 || streams == 1 {
+            peer.answer(stream, &body).await;
+            continue;
+        }
+        leaving.notified().await;
+        if is_answered {
+            peer.answer(stream, &body).await;
+        } else if last >= stream {
+            peer.seen.bodies.lock().push(String::from_utf8(body).unwrap());
+        }
+        peer.go_away(last).await;
+        let _ = peer.stream.shutdown().await;
+        // What is sent to it from here on it has said that it does not take.
+        while peer.next().await.is_some() {}
+        return;
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_a_stream_when_its_connection_ends_is_taken_once_at_most() {
+    // Whether the request under way is answered, which stream is the last that was taken, and what its client gets.
+    for (is_answered, last, status) in [(true, 3, 200), (false, 3, 502), (false, 1, 200)] {
+        for waits_with_body in [true, false] {
+            let leaving = Arc::new(Notify::new());
+            let left = Arc::clone(&leaving);
+            let serve = move |peer| leave(peer, is_answered, last, Arc::clone(&left));
+            let (upstream, seen) = peer(serve).await;
+            let running = before(&upstream).await;
+            let to = port(&running);
+            assert_eq!(post(to, "first".into()).await, 200);
+            let under_way = tokio::spawn(async move { post(to, "under way".into()).await });
+            until("under way", || running.counts().under_way == 1).await;
+            let waiting = tokio::spawn(async move {
+                if waits_with_body {
+                    post(to, "waiting".into()).await
+                } else {
+                    get(to, "/").await.status().as_u16()
+                }
+            });
+            until("waiting", || running.counts().under_way == 2).await;
+            leaving.notify_one();
+            let what = (is_answered, last, waits_with_body);
+            assert_eq!(under_way.await.unwrap(), status, "{what:?}");
+            let waited = waiting.await.unwrap();
+            let bodies = seen.sorted();
+            let taken = |text: &str| bodies.iter().filter(|body| *body == text).count();
+            assert_eq!((taken("first"), taken("under way")), (1, 1), "{what:?}: {bodies:?}");
+            if waits_with_body {
+                let expected = if waited == 200 { (200, 1) } else { (502, 0) };
+                assert_eq!((waited, taken("waiting")), expected, "{what:?}: {bodies:?}");
+            } else {
+                // It may be done twice.
+                assert_eq!(waited, 200, "{what:?}");
+            }
+            assert_eq!(post(to, "after".into()).await, 200);
+            until_idle(&running).await;
+            assert_eq!(running.counts().upstream_connections, 1, "{what:?}");
+        }
+    }
+}
