@@ -32,7 +32,6 @@ use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderValue, UPGRAD
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
-use tidegate_server::metrics::UpstreamFailure;
 use tidegate_tower::grpc;
 use tokio::time::{Instant, timeout_at};
 
@@ -43,6 +42,7 @@ use crate::limit::Ticket;
 use crate::problem::Problem;
 use crate::route::{HostHeader, Route};
 use crate::upstream::Server;
+use crate::upstream::cause::Cause;
 use crate::upstream::load::{Busy, Priority};
 use crate::upstream::pool::{Lent, SendError, copied};
 use ended::Ended;
@@ -76,10 +76,20 @@ struct Reached {
 }
 
 /// Why one upstream did not answer, and the request where it was not sent.
-enum Missed {
-    Unsent(Box<Request<Kept>>),
-    Broken,
-    Late,
+struct Missed {
+    cause: Cause,
+    unsent: Option<Box<Request<Kept>>>,
+}
+
+/// What a client is told of it.
+pub(crate) fn problem(cause: &Cause) -> Problem {
+    match cause {
+        Cause::Connect(_) => UNREACHABLE,
+        Cause::Late(_) => Problem::GatewayTimeout,
+        Cause::Cut(_) | Cause::Closed | Cause::NoHttp | Cause::Broken(_) | Cause::Status(_) => {
+            BROKEN
+        }
+    }
 }
 
 impl Forward<'_> {
@@ -223,31 +233,28 @@ impl Forward<'_> {
             if sent > 1 {
                 server.counts.retried();
             }
-            let (problem, failure, again) =
+            let Missed { cause, unsent } =
                 match self.exchange(server, request, progress.as_ref()).await {
                     Ok((response, lent)) => {
                         server.answered(&busy, response.status());
                         return Ok(Reached { response, lent, busy });
                     }
-                    Err(Missed::Unsent(unsent)) => {
-                        (UNREACHABLE, UpstreamFailure::Connect, Some(*unsent))
-                    }
-                    Err(Missed::Broken) => {
-                        // A body that broke off says nothing about the upstream.
-                        if let Some(fault) = progress.as_ref().and_then(|progress| progress.fault())
-                        {
-                            return Err(fault);
-                        }
-                        (BROKEN, UpstreamFailure::Broken, copy)
-                    }
-                    Err(Missed::Late) => (Problem::GatewayTimeout, UpstreamFailure::Timeout, None),
+                    Err(missed) => missed,
                 };
-            server.failed(failure);
-            let Some(next) = again else { return Err(problem) };
-            if !self.may_send_again(sent) {
-                return Err(problem);
+            let again = match cause {
+                Cause::Connect(_) => unsent.map(|unsent| *unsent),
+                Cause::Cut(_) | Cause::Closed | Cause::NoHttp | Cause::Broken(_) => copy,
+                Cause::Late(_) | Cause::Status(_) => None,
+            };
+            // A body that broke off says nothing about the upstream.
+            if let Cause::Broken(_) | Cause::Closed = cause
+                && let Some(fault) = progress.as_ref().and_then(|progress| progress.fault())
+            {
+                return Err(fault);
             }
-            request = next;
+            server.failed(&cause);
+            let again = again.filter(|_| self.may_send_again(sent));
+            request = again.ok_or_else(|| problem(&cause))?;
         }
     }
 
@@ -309,12 +316,10 @@ impl Forward<'_> {
             match timeout_at(until, sending.as_mut()).await {
                 Ok(Ok(answered)) => return Ok(answered),
                 Ok(Err(SendError::Connect(unsent, error))) => {
-                    tracing::debug!(upstream = server.name(), %error, "no connection");
-                    return Err(Missed::Unsent(unsent));
+                    return Err(Missed { cause: Cause::Connect(error), unsent: Some(unsent) });
                 }
                 Ok(Err(SendError::Broken(error))) => {
-                    tracing::debug!(upstream = server.name(), %error, "no response");
-                    return Err(Missed::Broken);
+                    return Err(Missed { cause: error.into(), unsent: None });
                 }
                 Err(_) => {
                     let before = std::mem::replace(&mut looked, Instant::now());
@@ -322,7 +327,7 @@ impl Forward<'_> {
                     if now != frames {
                         (since, frames) = (before, now);
                     } else if looked >= since + bound {
-                        return Err(Missed::Late);
+                        return Err(Missed { cause: Cause::Late(bound), unsent: None });
                     }
                 }
             }

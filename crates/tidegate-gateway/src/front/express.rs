@@ -15,7 +15,6 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use http::{Method, Version};
 use tidegate::Reads;
-use tidegate_server::metrics::UpstreamFailure;
 use tidegate_server::web::opening::Opened;
 use tidegate_tower::{Standing, Undecided};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -28,15 +27,16 @@ use super::end::{End, Over};
 use super::own::Own;
 use super::wire::Wire;
 use crate::access_log::Entry;
-use crate::forward::answer::{Answer, NoAnswer, Reply, exchange};
+use crate::forward::answer::{Answer, Reply, exchange};
 use crate::forward::ended::Ended;
 use crate::forward::head::{put_date_line, put_headers, put_status};
-use crate::forward::{BROKEN, Forward, UNREACHABLE, hop};
+use crate::forward::{Forward, hop, problem};
 use crate::gateway::{Client, Gateway, begin};
 use crate::limit::{AtOnce, Refused, Ticket};
 use crate::problem::Problem;
 use crate::route::Route;
 use crate::upstream::Server;
+use crate::upstream::cause::Cause;
 use crate::upstream::load::Busy;
 
 /// The most bytes of the head of a request that is taken here.
@@ -393,20 +393,24 @@ async fn reach<'f>(
         }
         let connect_timeout = upstreams.settings.connect_timeout;
         let asking = exchange(server, connect_timeout, (&head.method, out), reply);
-        let (problem, failure, can_replay) = match timeout(bounds.response_timeout, asking).await {
-            Ok(Ok(answer)) => {
+        let answered = timeout(bounds.response_timeout, asking).await;
+        let cause = match answered.unwrap_or(Err(Cause::Late(bounds.response_timeout))) {
+            Ok(answer) => {
                 server.answered(&busy, answer.status);
                 return Ok(Reached { answer, busy, server });
             }
-            Ok(Err(NoAnswer::Unsent)) => (UNREACHABLE, UpstreamFailure::Connect, true),
-            Ok(Err(NoAnswer::Broken)) => {
-                (BROKEN, UpstreamFailure::Broken, head.method.is_idempotent())
-            }
-            Err(_) => (Problem::GatewayTimeout, UpstreamFailure::Timeout, false),
+            Err(cause) => cause,
         };
-        server.failed(failure);
+        server.failed(&cause);
+        let can_replay = match cause {
+            Cause::Connect(_) => true,
+            Cause::Cut(_) | Cause::Closed | Cause::NoHttp | Cause::Broken(_) => {
+                head.method.is_idempotent()
+            }
+            Cause::Late(_) | Cause::Status(_) => false,
+        };
         if !can_replay || !forward.may_send_again(sent) {
-            return Err(problem);
+            return Err(problem(&cause));
         }
     }
 }

@@ -24,6 +24,7 @@ use tokio_rustls::TlsConnector;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::log::Log;
 use crate::support::{Folder, Upstream, gateway, port, settings, until_idle, whole};
 
 /// A certificate for these names, and the files with it.
@@ -151,8 +152,11 @@ async fn an_upstream_is_reached_by_tls_only_where_it_is_trusted() {
     let strangers = certificate(&folder, "other", &["localhost"]);
     let mut other = settings(&[&url]);
     other.routes[0].upstream.ca = Some(strangers.certificate);
+    let log = Log::begin();
     let other = gateway(other).await;
     assert_eq!(crate::support::get(port(&other), "/").await.status(), 502);
+    let why = log.lines("no connection: invalid peer certificate: ");
+    assert!(why.iter().any(|line| line.contains(&url)), "{}", log.text());
 }
 
 #[tokio::test]
