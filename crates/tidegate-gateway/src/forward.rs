@@ -225,8 +225,14 @@ impl Forward<'_> {
         upstreams.budget.deposit();
         let mut tried: Vec<usize> = Vec::new();
         let mut sent = 0;
+        // An answer that is let go for that of another server, once that has a place.
+        let mut failed = None;
         loop {
-            let (busy, server) = self.place(&mut tried, sent > 0)?;
+            let placed = self.place(&mut tried, sent > 0);
+            let (busy, server) = match failed.take() {
+                Some(reached) if placed.is_err() => return Ok(reached),
+                _ => placed?,
+            };
             self.name_host(server, request.headers_mut());
             let copy = can_replay.then(|| copied(&request));
             sent += 1;
@@ -236,16 +242,16 @@ impl Forward<'_> {
             let Missed { cause, unsent } =
                 match self.exchange(server, request, progress.as_ref()).await {
                     Ok((response, lent)) => {
-                        server.answered(&busy, response.status());
-                        return Ok(Reached { response, lent, busy });
+                        let has_failed = server.answered(&busy, response.status());
+                        let reached = Reached { response, lent, busy };
+                        let another =
+                            copy.filter(|_| has_failed && self.may_ask_another(sent, &tried));
+                        let Some(another) = another else { return Ok(reached) };
+                        (request, failed) = (another, Some(reached));
+                        continue;
                     }
                     Err(missed) => missed,
                 };
-            let again = match cause {
-                Cause::Connect(_) => unsent.map(|unsent| *unsent),
-                Cause::Cut(_) | Cause::Closed | Cause::NoHttp | Cause::Broken(_) => copy,
-                Cause::Late(_) | Cause::Status(_) => None,
-            };
             // A body that broke off says nothing about the upstream.
             if let Cause::Broken(_) | Cause::Closed = cause
                 && let Some(fault) = progress.as_ref().and_then(|progress| progress.fault())
@@ -253,8 +259,9 @@ impl Forward<'_> {
                 return Err(fault);
             }
             server.failed(&cause);
-            let again = again.filter(|_| self.may_send_again(sent));
-            request = again.ok_or_else(|| problem(&cause))?;
+            let again = unsent.map(|unsent| *unsent).or(copy);
+            let may_again = cause.may_send_again(again.is_some()) && self.may_send_again(sent);
+            request = again.filter(|_| may_again).ok_or_else(|| problem(&cause))?;
         }
     }
 
@@ -262,6 +269,12 @@ impl Forward<'_> {
     pub(crate) fn may_send_again(&self, sent: usize) -> bool {
         let upstreams = &self.route.upstreams;
         sent < upstreams.settings.attempts && upstreams.budget.withdraw()
+    }
+
+    /// The same for one that was answered: to ask the same server would only give it more to do.
+    pub(crate) fn may_ask_another(&self, sent: usize, tried: &[usize]) -> bool {
+        let servers = self.route.upstreams.balancer.servers();
+        tried.len() < servers.len() && self.may_send_again(sent)
     }
 
     /// A place at the next upstream that has one. When all have failed, they are asked once more.

@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use rustls::ClientConfig;
+use tidegate_rules::rule::Statuses;
 use tidegate_server::metrics::{UpstreamCounts, UpstreamGauges};
 use tokio::time::Instant;
 use tracing::field::display;
@@ -73,6 +74,8 @@ pub struct UpstreamSettings {
     pub is_adaptive: bool,
     /// How many servers a request may be sent to before it has failed.
     pub attempts: usize,
+    /// Statuses of responses that count as failures of the server.
+    pub fails_on: Vec<Statuses>,
     /// How long connecting may take.
     pub connect_timeout: Duration,
     /// How long a connection is kept that nobody uses. It has to be less than the servers keep it.
@@ -90,6 +93,7 @@ impl Default for UpstreamSettings {
             in_flight_max: 1024,
             is_adaptive: false,
             attempts: 2,
+            fails_on: Vec::new(),
             connect_timeout: Duration::from_secs(3),
             idle_timeout: Duration::from_secs(4),
             probe: None,
@@ -110,6 +114,7 @@ pub(crate) struct Server {
     pub(crate) load: Arc<Load>,
     pub(crate) health: Health,
     pub(crate) counts: Arc<UpstreamCounts>,
+    fails_on: Box<[Statuses]>,
 }
 
 impl Server {
@@ -132,6 +137,7 @@ impl Server {
             load: Load::new(settings.in_flight_max, settings.is_adaptive),
             health: Health::new(Instant::now()),
             counts: Arc::default(),
+            fails_on: settings.fails_on.clone().into(),
         }
     }
 
@@ -154,10 +160,16 @@ impl Server {
         }
     }
 
-    /// Takes note that it began to answer a request.
-    pub(crate) fn answered(&self, busy: &Busy, status: StatusCode) {
+    /// Takes note that it began to answer a request, and says whether it failed with that.
+    pub(crate) fn answered(&self, busy: &Busy, status: StatusCode) -> bool {
         self.counts.answered(status.as_u16(), busy.answered());
-        self.tell(self.health.answered(), None);
+        let has_failed = self.fails_on.iter().any(|fails| fails.hold(status.as_u16()));
+        if has_failed {
+            self.failed(&Cause::Status(status));
+        } else {
+            self.tell(self.health.answered(), None);
+        }
+        has_failed
     }
 
     /// Takes note that it failed to answer.

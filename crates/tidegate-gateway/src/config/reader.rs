@@ -127,6 +127,7 @@ impl Reader<'_, '_, '_> {
             in_flight_max: self.parsed("in_flight_max"),
             adaptive: self.boolean("adaptive"),
             attempts: self.attempts(),
+            fails_on: self.each("fails_on"),
             probe: self.probe(),
             upstream_ca: self.path("upstream_ca"),
             allow: self.allow(),

@@ -254,3 +254,22 @@ fn ports_numbers_and_names_that_cannot_be_are_refused() {
     refused("shed_first: { attribute: \"us er\", values: [a] }", 1, &["`attribute` cannot be"]);
     refused("shed_first: { attribute: plan, values: [] }", 1, &["`values` is empty"]);
 }
+
+#[test]
+fn statuses_that_fail_are_spelt_as_in_rules_and_are_none_that_clients_can_cause() {
+    let settings = used(
+        "fails_on: [500, 502-504]\nroutes:\n  - path: /a\n  - { path: /b, fails_on: 5xx }\n  - { path: /c, fails_on: [] }\n",
+    );
+    let fails = |route: usize, status: u16| {
+        settings.routes[route].upstream.fails_on.iter().any(|statuses| statuses.hold(status))
+    };
+    for (route, statuses) in [(0, &[500, 502, 503, 504][..]), (1, &[500, 501, 599]), (2, &[])] {
+        assert!(statuses.iter().all(|status| fails(route, *status)), "{route}");
+    }
+    assert!(!fails(0, 501) && !fails(0, 505) && !fails(1, 404) && !fails(2, 503));
+    assert!(used("").routes[0].upstream.fails_on.is_empty(), "an answer is an answer");
+    for wrong in ["404", "4xx", "429-503", "600", "50x", "503-502", "often"] {
+        let list = format!("fails_on:\n  - 503\n  - {wrong}");
+        refused(&list, 3, &[&format!("`fails_on` cannot be `{wrong}`"), "`502-504`"]);
+    }
+}

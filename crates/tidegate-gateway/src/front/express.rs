@@ -376,8 +376,15 @@ async fn reach<'f>(
     let line_length = room.request.len();
     let mut tried = Vec::new();
     let mut sent = 0;
+    let is_idempotent = head.method.is_idempotent();
+    // An answer that is let go for that of another server, once that has a place.
+    let mut failed = None;
     loop {
-        let (busy, server) = forward.place(&mut tried, sent > 0)?;
+        let placed = forward.place(&mut tried, sent > 0);
+        let (busy, server) = match failed.take() {
+            Some(reached) if placed.is_err() => return Ok(reached),
+            _ => placed?,
+        };
         let Room { request: out, reply, .. } = &mut *room;
         out.truncate(line_length);
         if is_put {
@@ -396,20 +403,18 @@ async fn reach<'f>(
         let answered = timeout(bounds.response_timeout, asking).await;
         let cause = match answered.unwrap_or(Err(Cause::Late(bounds.response_timeout))) {
             Ok(answer) => {
-                server.answered(&busy, answer.status);
-                return Ok(Reached { answer, busy, server });
+                let has_failed = server.answered(&busy, answer.status);
+                let reached = Reached { answer, busy, server };
+                if has_failed && is_idempotent && forward.may_ask_another(sent, &tried) {
+                    failed = Some(reached);
+                    continue;
+                }
+                return Ok(reached);
             }
             Err(cause) => cause,
         };
         server.failed(&cause);
-        let can_replay = match cause {
-            Cause::Connect(_) => true,
-            Cause::Cut(_) | Cause::Closed | Cause::NoHttp | Cause::Broken(_) => {
-                head.method.is_idempotent()
-            }
-            Cause::Late(_) | Cause::Status(_) => false,
-        };
-        if !can_replay || !forward.may_send_again(sent) {
+        if !cause.may_send_again(is_idempotent) || !forward.may_send_again(sent) {
             return Err(problem(&cause));
         }
     }

@@ -44,6 +44,18 @@ impl Cause {
             Self::Status(_) => None,
         }
     }
+
+    /// Whether the request may be sent once more after it: always where the server has not looked at it, and never where
+    /// it may still be about to answer.
+    pub(crate) fn may_send_again(&self, is_idempotent: bool) -> bool {
+        match self {
+            Self::Connect(_) => true,
+            Self::Cut(_) | Self::Closed | Self::NoHttp | Self::Broken(_) | Self::Status(_) => {
+                is_idempotent
+            }
+            Self::Late(_) => false,
+        }
+    }
 }
 
 impl From<hyper::Error> for Cause {
