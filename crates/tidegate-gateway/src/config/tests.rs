@@ -202,6 +202,23 @@ fn a_key_or_a_token_that_nobody_can_have_is_not_asked_for() {
 }
 
 #[test]
+fn what_is_asked_at_the_top_counts_for_routes_that_ask_for_nothing_else() {
+    let keys = "{ keys_file: keys.txt }";
+    let routes = |last: &str| {
+        format!(
+            "auth: {{ required: true }}\nroutes:\n  - {{ path: /a, auth: {keys} }}\n  - {{ path: /b{last} }}"
+        )
+    };
+    let settings = used(&routes(&format!(", auth: {keys}")));
+    for route in settings.routes {
+        assert!(route.auth.is_some_and(|auth| auth.is_required && auth.keys.is_some()));
+    }
+    used(&routes(", auth: { required: false }"));
+    refused(&routes(""), 1, &["nobody", "keys_file"]);
+    refused(&routes(", auth: { header: x-key }"), 4, &["nobody", "keys_file"]);
+}
+
+#[test]
 fn hosts_that_no_request_can_have_are_refused() {
     for host in [
         "foo*.bar",
