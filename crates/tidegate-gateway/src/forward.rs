@@ -124,17 +124,18 @@ impl Forward<'_> {
         let on_server = on_server.map(|on| (on, hyper::upgrade::on(&mut reached.response)));
         let Reached { response, lent, busy } = reached;
         let (mut parts, body) = response.into_parts();
+        let protocols = on_server.as_ref().and_then(|_| hop::protocols(&parts.headers));
         hop::strip(&mut parts.headers);
         self.gateway.limits.tell(&ticket, &mut parts.headers);
         parts.version = Version::HTTP_11;
         let ended = Ended { lent: Some(lent), busy: Some(busy), ticket: Some(ticket), entry };
         let idle_timeout = self.route.bounds.idle_timeout;
-        if let (Some(ends), Some(protocol)) = (on_server, protocol) {
+        if let (Some(ends), Some(protocols)) = (on_server, protocols) {
             if is_http2 {
                 websocket::rewrite_switched(&mut parts);
             } else {
                 parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-                parts.headers.insert(UPGRADE, protocol);
+                parts.headers.insert(UPGRADE, protocols);
             }
             tunnel::open(&self.gateway.shutdown, ends, ended, idle_timeout);
             return Ok(Response::from_parts(parts, ResponseBody::full(bytes::Bytes::new())));
@@ -333,6 +334,9 @@ impl Forward<'_> {
                 }
                 Ok(Err(SendError::Broken(error))) => {
                     return Err(Missed { cause: error.into(), unsent: None });
+                }
+                Ok(Err(SendError::Ambiguous)) => {
+                    return Err(Missed { cause: Cause::NoHttp, unsent: None });
                 }
                 Err(_) => {
                     let before = std::mem::replace(&mut looked, Instant::now());

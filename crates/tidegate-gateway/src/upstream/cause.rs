@@ -22,7 +22,7 @@ pub(crate) enum Cause {
     Cut(io::Error),
     /// It ended in good order, and nothing had come.
     Closed,
-    /// What came is no response.
+    /// What came is no response, or one that can be read in two ways.
     NoHttp,
     /// The general client says that there is no response.
     Broken(hyper::Error),
@@ -70,7 +70,7 @@ impl fmt::Display for Cause {
             Self::Connect(error) => write!(f, "no connection: {}", text(error)),
             Self::Cut(error) => write!(f, "the connection broke: {}", text(error)),
             Self::Closed => f.write_str("the connection was closed before an answer"),
-            Self::NoHttp => f.write_str("the answer is no HTTP"),
+            Self::NoHttp => f.write_str("the answer is no HTTP, or can be read in two ways"),
             Self::Broken(error) if error.is_parse() => {
                 write!(f, "the answer is no HTTP: {}", text(error))
             }

@@ -76,6 +76,7 @@ async fn look(server: &Server, probe: &Probe) -> Result<(), Cause> {
         }
         Err(SendError::Connect(_, error)) => Err(Cause::Connect(error)),
         Err(SendError::Broken(error)) => Err(error.into()),
+        Err(SendError::Ambiguous) => Err(Cause::NoHttp),
     }
 }
 
