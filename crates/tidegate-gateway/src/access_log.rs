@@ -27,6 +27,8 @@ const LINES_MAX: usize = 8_192;
 /// How long the end of a process waits for the last lines, and how often it looks whether they have room.
 const FINISH_MAX: Duration = Duration::from_secs(5);
 const FINISH_EVERY: Duration = Duration::from_millis(10);
+/// How long it waits for a file that is being opened anew. A pipe that nobody reads is never open.
+const OPEN_MAX: Duration = Duration::from_millis(500);
 
 /// Where lines go, and what they look like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,8 +95,13 @@ impl AccessLog {
     /// Waits until all that was logged is written, for the end of a process; not for long where the disk
     /// does not take it.
     pub(crate) async fn finish(&self) {
-        // ORDERING: a moment later it may be another.
-        if !self.is_open.load(Ordering::Relaxed) {
+        let opening = async {
+            // ORDERING: a moment later it may be another.
+            while !self.is_open.load(Ordering::Relaxed) {
+                tokio::time::sleep(FINISH_EVERY).await;
+            }
+        };
+        if tokio::time::timeout(OPEN_MAX, opening).await.is_err() {
             return;
         }
         let (written, is_written) = oneshot::channel();
@@ -409,6 +416,30 @@ mod tests {
         assert_eq!((&value["status"], &value["path"]), (&200.into(), &"/a?b=1".into()));
         assert_eq!(value["host"], "a.example:8000");
         assert_eq!(line.matches('\n').count(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_waits_for_lines_while_the_file_is_opened_anew() {
+        let (log, taken) = log(AccessLogFormat::Combined);
+        drop(entry(&log));
+        let finishing = log.clone();
+        let finishing = tokio::spawn(async move { finishing.finish().await });
+        tokio::time::sleep(OPEN_MAX / 2).await;
+        assert!(!finishing.is_finished(), "the file is open in a moment");
+        log.is_open.store(true, Ordering::Relaxed);
+        tokio::time::sleep(FINISH_MAX / 2).await;
+        assert!(!finishing.is_finished(), "the line is not written");
+        let lines = taken.try_iter().filter(|message| matches!(message, Message::Line(_))).count();
+        assert_eq!(lines, 1);
+        finishing.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_does_not_wait_for_who_never_reads() {
+        let (log, _taken) = log(AccessLogFormat::Combined);
+        let begin = Instant::now();
+        log.finish().await;
+        assert!(begin.elapsed() < 2 * OPEN_MAX, "{:?}", begin.elapsed());
     }
 
     #[tokio::test]

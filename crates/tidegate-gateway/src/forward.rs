@@ -32,7 +32,6 @@ use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderValue, UPGRAD
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
-use tidegate_server::metrics::UpstreamFailure;
 use tidegate_tower::grpc;
 use tokio::time::{Instant, timeout_at};
 
@@ -43,6 +42,7 @@ use crate::limit::Ticket;
 use crate::problem::Problem;
 use crate::route::{HostHeader, Route};
 use crate::upstream::Server;
+use crate::upstream::cause::Cause;
 use crate::upstream::load::{Busy, Priority};
 use crate::upstream::pool::{Lent, SendError, copied};
 use ended::Ended;
@@ -76,10 +76,20 @@ struct Reached {
 }
 
 /// Why one upstream did not answer, and the request where it was not sent.
-enum Missed {
-    Unsent(Box<Request<Kept>>),
-    Broken,
-    Late,
+struct Missed {
+    cause: Cause,
+    unsent: Option<Box<Request<Kept>>>,
+}
+
+/// What a client is told of it.
+pub(crate) fn problem(cause: &Cause) -> Problem {
+    match cause {
+        Cause::Connect(_) => UNREACHABLE,
+        Cause::Late(_) => Problem::GatewayTimeout,
+        Cause::Cut(_) | Cause::Closed | Cause::NoHttp | Cause::Broken(_) | Cause::Status(_) => {
+            BROKEN
+        }
+    }
 }
 
 impl Forward<'_> {
@@ -114,17 +124,18 @@ impl Forward<'_> {
         let on_server = on_server.map(|on| (on, hyper::upgrade::on(&mut reached.response)));
         let Reached { response, lent, busy } = reached;
         let (mut parts, body) = response.into_parts();
+        let protocols = on_server.as_ref().and_then(|_| hop::protocols(&parts.headers));
         hop::strip(&mut parts.headers);
         self.gateway.limits.tell(&ticket, &mut parts.headers);
         parts.version = Version::HTTP_11;
         let ended = Ended { lent: Some(lent), busy: Some(busy), ticket: Some(ticket), entry };
         let idle_timeout = self.route.bounds.idle_timeout;
-        if let (Some(ends), Some(protocol)) = (on_server, protocol) {
+        if let (Some(ends), Some(protocols)) = (on_server, protocols) {
             if is_http2 {
                 websocket::rewrite_switched(&mut parts);
             } else {
                 parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-                parts.headers.insert(UPGRADE, protocol);
+                parts.headers.insert(UPGRADE, protocols);
             }
             tunnel::open(&self.gateway.shutdown, ends, ended, idle_timeout);
             return Ok(Response::from_parts(parts, ResponseBody::full(bytes::Bytes::new())));
@@ -215,39 +226,43 @@ impl Forward<'_> {
         upstreams.budget.deposit();
         let mut tried: Vec<usize> = Vec::new();
         let mut sent = 0;
+        // An answer that is let go for that of another server, once that has a place.
+        let mut failed = None;
         loop {
-            let (busy, server) = self.place(&mut tried, sent > 0)?;
+            let placed = self.place(&mut tried, sent > 0);
+            let (busy, server) = match failed.take() {
+                Some(reached) if placed.is_err() => return Ok(reached),
+                _ => placed?,
+            };
             self.name_host(server, request.headers_mut());
             let copy = can_replay.then(|| copied(&request));
             sent += 1;
             if sent > 1 {
                 server.counts.retried();
             }
-            let (problem, failure, again) =
+            let Missed { cause, unsent } =
                 match self.exchange(server, request, progress.as_ref()).await {
                     Ok((response, lent)) => {
-                        server.answered(&busy, response.status());
-                        return Ok(Reached { response, lent, busy });
+                        let has_failed = server.answered(&busy, response.status());
+                        let reached = Reached { response, lent, busy };
+                        let another =
+                            copy.filter(|_| has_failed && self.may_ask_another(sent, &tried));
+                        let Some(another) = another else { return Ok(reached) };
+                        (request, failed) = (another, Some(reached));
+                        continue;
                     }
-                    Err(Missed::Unsent(unsent)) => {
-                        (UNREACHABLE, UpstreamFailure::Connect, Some(*unsent))
-                    }
-                    Err(Missed::Broken) => {
-                        // A body that broke off says nothing about the upstream.
-                        if let Some(fault) = progress.as_ref().and_then(|progress| progress.fault())
-                        {
-                            return Err(fault);
-                        }
-                        (BROKEN, UpstreamFailure::Broken, copy)
-                    }
-                    Err(Missed::Late) => (Problem::GatewayTimeout, UpstreamFailure::Timeout, None),
+                    Err(missed) => missed,
                 };
-            server.failed(failure);
-            let Some(next) = again else { return Err(problem) };
-            if !self.may_send_again(sent) {
-                return Err(problem);
+            // A body that broke off says nothing about the upstream.
+            if let Cause::Broken(_) | Cause::Closed = cause
+                && let Some(fault) = progress.as_ref().and_then(|progress| progress.fault())
+            {
+                return Err(fault);
             }
-            request = next;
+            server.failed(&cause);
+            let again = unsent.map(|unsent| *unsent).or(copy);
+            let may_again = cause.may_send_again(again.is_some()) && self.may_send_again(sent);
+            request = again.filter(|_| may_again).ok_or_else(|| problem(&cause))?;
         }
     }
 
@@ -255,6 +270,12 @@ impl Forward<'_> {
     pub(crate) fn may_send_again(&self, sent: usize) -> bool {
         let upstreams = &self.route.upstreams;
         sent < upstreams.settings.attempts && upstreams.budget.withdraw()
+    }
+
+    /// The same for one that was answered: to ask the same server would only give it more to do.
+    pub(crate) fn may_ask_another(&self, sent: usize, tried: &[usize]) -> bool {
+        let servers = self.route.upstreams.balancer.servers();
+        tried.len() < servers.len() && self.may_send_again(sent)
     }
 
     /// A place at the next upstream that has one. When all have failed, they are asked once more.
@@ -309,12 +330,13 @@ impl Forward<'_> {
             match timeout_at(until, sending.as_mut()).await {
                 Ok(Ok(answered)) => return Ok(answered),
                 Ok(Err(SendError::Connect(unsent, error))) => {
-                    tracing::debug!(upstream = server.name(), %error, "no connection");
-                    return Err(Missed::Unsent(unsent));
+                    return Err(Missed { cause: Cause::Connect(error), unsent: Some(unsent) });
                 }
                 Ok(Err(SendError::Broken(error))) => {
-                    tracing::debug!(upstream = server.name(), %error, "no response");
-                    return Err(Missed::Broken);
+                    return Err(Missed { cause: error.into(), unsent: None });
+                }
+                Ok(Err(SendError::Ambiguous)) => {
+                    return Err(Missed { cause: Cause::NoHttp, unsent: None });
                 }
                 Err(_) => {
                     let before = std::mem::replace(&mut looked, Instant::now());
@@ -322,7 +344,7 @@ impl Forward<'_> {
                     if now != frames {
                         (since, frames) = (before, now);
                     } else if looked >= since + bound {
-                        return Err(Missed::Late);
+                        return Err(Missed { cause: Cause::Late(bound), unsent: None });
                     }
                 }
             }

@@ -351,7 +351,7 @@ fn asks_for_upgrade(request: &Request<Incoming>) -> bool {
     request.version() < Version::HTTP_2 && request.headers().contains_key(http::header::UPGRADE)
 }
 
-/// The protocol that a request asks to change to. HTTP/2 has no such headers but those that were put there for a
+/// The protocols that a request asks to change to. HTTP/2 has no such headers but those that were put there for a
 /// WebSocket.
 pub(crate) fn upgrade(request: &Request<Incoming>) -> Option<HeaderValue> {
     (request.version() >= Version::HTTP_11).then(|| hop::upgrade(request.headers())).flatten()

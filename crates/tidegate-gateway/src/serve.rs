@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::Timestamp;
 use tidegate_rules::rule::Pressure;
 use tidegate_server::config::value::Headers;
 use tidegate_server::listen::accept::{Shutdown, accept};
@@ -110,6 +111,12 @@ pub async fn start(
     let gateway = Gateway { limits, routes, reads, access_log, shutdown: shutting };
     let gateway = Arc::new(gateway);
     watch(&gateway);
+    if let Some(certificates) = &certificates {
+        certificates.warn(gateway.limits.engine.limiter().now(), true);
+        let certificates = Arc::clone(certificates);
+        let metrics = gateway.limits.engine.metrics();
+        metrics.watch_certificates(move || certificates.expiries_s());
+    }
     let told = warn_of_no_rules(&gateway);
     let front = Front { gateway: Arc::clone(&gateway), tls, bounds: front };
     let (mut addresses, mut socket_files) = (Vec::new(), Vec::new());
@@ -183,7 +190,7 @@ impl Life for Running {
     fn reload(&self) -> bool {
         let has_rules = self.daemon.reload();
         if let Some(certificates) = &self.certificates {
-            renew(certificates);
+            renew(certificates, self.gateway.limits.engine.limiter().now(), true);
         }
         if let Some(log) = &self.gateway.access_log {
             log.reopen();
@@ -267,7 +274,7 @@ fn beside(gateway: &Arc<Gateway>, certificates: Option<&Arc<Certificates>>) -> J
         beside.spawn(probe::keep(Arc::clone(&route.upstreams)));
     }
     if let Some(certificates) = certificates {
-        beside.spawn(follow(Arc::clone(certificates)));
+        beside.spawn(follow(Arc::clone(gateway), Arc::clone(certificates)));
     }
     if gateway.routes.each().iter().any(|route| route.upstreams.settings.is_adaptive) {
         beside.spawn(post_pressure(Arc::clone(gateway)));
@@ -311,18 +318,22 @@ async fn follow_rules(gateway: Arc<Gateway>, mut told: u64) {
     }
 }
 
-async fn follow(certificates: Arc<Certificates>) {
+async fn follow(gateway: Arc<Gateway>, certificates: Arc<Certificates>) {
     let mut every = interval(CERTIFICATES_EVERY);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         every.tick().await;
-        let certificates = Arc::clone(&certificates);
-        let _ = tokio::task::spawn_blocking(move || renew(&certificates)).await;
+        let (certificates, now) =
+            (Arc::clone(&certificates), gateway.limits.engine.limiter().now());
+        let _ = tokio::task::spawn_blocking(move || renew(&certificates, now, false)).await;
     }
 }
 
-fn renew(certificates: &Certificates) {
-    match certificates.reload() {
+/// Reads certificates again; `is_asked` is that somebody wants to know what there is to say of them.
+fn renew(certificates: &Certificates, now: Timestamp, is_asked: bool) {
+    let reloaded = certificates.reload();
+    certificates.warn(now, is_asked || matches!(reloaded, Ok(true)));
+    match reloaded {
         Ok(false) => {}
         Ok(true) => tracing::info!("new certificates are in force"),
         Err(error) => tracing::error!("certificates are not renewed: {error}"),

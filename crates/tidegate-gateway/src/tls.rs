@@ -1,6 +1,8 @@
 //! Certificates: those that the gateway shows, which can be exchanged while it runs, and those that it
 //! trusts its upstreams by.
 
+pub(crate) mod validity;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tidegate::Timestamp;
+use validity::{Standing, Validity};
 
 /// The protocols that are offered, the preferred one first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
@@ -34,6 +38,8 @@ pub(crate) struct Certificates {
     shown: Arc<Shown>,
     /// Whoever reads the files holds it until they are in force, so that nobody brings back what they held before.
     reloading: Mutex<()>,
+    /// What was last said of each.
+    told: Mutex<Vec<Standing>>,
 }
 
 /// What is in force. A client that names none of the hosts is shown the first.
@@ -45,7 +51,7 @@ impl Certificates {
     pub(crate) fn read(files: Vec<CertificateFiles>) -> Result<Self, TlsError> {
         let keys = read_all(&files)?;
         let shown = Arc::new(Shown(ArcSwap::from_pointee(keys)));
-        Ok(Self { files, shown, reloading: Mutex::default() })
+        Ok(Self { files, shown, reloading: Mutex::default(), told: Mutex::default() })
     }
 
     /// How connections are served with them.
@@ -70,6 +76,52 @@ impl Certificates {
             self.shown.0.store(Arc::new(new));
         }
         Ok(!is_same)
+    }
+
+    /// Tells of those that clients refuse, or soon will: once, and again where `is_anew` or where something else is to be
+    /// said of one than before.
+    pub(crate) fn warn(&self, now: Timestamp, is_anew: bool) {
+        let mut told = self.told.lock();
+        if is_anew {
+            told.clear();
+        }
+        told.resize(self.files.len(), Standing::Valid);
+        for ((certificate, validity), told) in self.validities().zip(told.iter_mut()) {
+            let Some(validity) = validity else { continue };
+            let (standing, certificate) = (validity.standing(now), certificate.display());
+            if std::mem::replace(told, standing) == standing {
+                continue;
+            }
+            let Validity { from, until } = validity;
+            match standing {
+                Standing::Valid => {}
+                Standing::Early => tracing::warn!(
+                    %certificate,
+                    "a certificate is valid from {from}Z on, and clients refuse it until then"
+                ),
+                Standing::Ending => {
+                    tracing::warn!(%certificate, "a certificate expires soon, at {until}Z");
+                }
+                Standing::Expired => {
+                    tracing::warn!(%certificate, "a certificate expired at {until}Z, and clients refuse it");
+                }
+            }
+        }
+    }
+
+    /// When each expires, in seconds since 1970, by the name of its file.
+    pub(crate) fn expiries_s(&self) -> Vec<(String, i64)> {
+        let known = self.validities().filter_map(|(path, validity)| Some((path, validity?)));
+        known.map(|(path, validity)| (path.display().to_string(), validity.until_s())).collect()
+    }
+
+    /// What is in force by the name of its file: the certificate itself, and not those that vouch for it.
+    fn validities(&self) -> impl Iterator<Item = (&Path, Option<Validity>)> {
+        let keys = self.shown.0.load_full();
+        self.files.iter().enumerate().map(move |(index, files)| {
+            let own = keys.get(index).and_then(|key| key.cert.first());
+            (&*files.certificate, own.and_then(|own| Validity::of(own)))
+        })
     }
 }
 

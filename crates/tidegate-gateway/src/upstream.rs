@@ -7,11 +7,13 @@
 //! | `hearing` | a connection that is listened to when it takes nothing any more |
 //! | [`balance`] | which one is next |
 //! | `health`, `probe` | whether one is fit to be asked |
+//! | `cause` | why one did not answer, in words |
 //! | `load`, `gradient` | how much one has to do, and how much it can |
 //! | `budget` | how many requests may be sent again |
 
 pub mod balance;
 pub(crate) mod budget;
+pub(crate) mod cause;
 pub mod connect;
 pub(crate) mod gradient;
 pub(crate) mod health;
@@ -27,12 +29,15 @@ use std::time::Duration;
 
 use http::StatusCode;
 use rustls::ClientConfig;
-use tidegate_server::metrics::{UpstreamCounts, UpstreamFailure, UpstreamGauges};
+use tidegate_rules::rule::Statuses;
+use tidegate_server::metrics::{UpstreamCounts, UpstreamGauges};
 use tokio::time::Instant;
+use tracing::field::display;
 
 pub use balance::Balance;
 use balance::Balancer;
 use budget::Budget;
+use cause::Cause;
 use connect::{Connector, Protocol};
 pub use connect::{UpstreamUrl, UpstreamUrlError};
 use health::{Change, Health};
@@ -69,6 +74,8 @@ pub struct UpstreamSettings {
     pub is_adaptive: bool,
     /// How many servers a request may be sent to before it has failed.
     pub attempts: usize,
+    /// Statuses of responses that count as failures of the server.
+    pub fails_on: Vec<Statuses>,
     /// How long connecting may take.
     pub connect_timeout: Duration,
     /// How long a connection is kept that nobody uses. It has to be less than the servers keep it.
@@ -86,6 +93,7 @@ impl Default for UpstreamSettings {
             in_flight_max: 1024,
             is_adaptive: false,
             attempts: 2,
+            fails_on: Vec::new(),
             connect_timeout: Duration::from_secs(3),
             idle_timeout: Duration::from_secs(4),
             probe: None,
@@ -106,6 +114,7 @@ pub(crate) struct Server {
     pub(crate) load: Arc<Load>,
     pub(crate) health: Health,
     pub(crate) counts: Arc<UpstreamCounts>,
+    fails_on: Box<[Statuses]>,
 }
 
 impl Server {
@@ -128,6 +137,7 @@ impl Server {
             load: Load::new(settings.in_flight_max, settings.is_adaptive),
             health: Health::new(Instant::now()),
             counts: Arc::default(),
+            fails_on: settings.fails_on.clone().into(),
         }
     }
 
@@ -150,16 +160,29 @@ impl Server {
         }
     }
 
-    /// Takes note that it began to answer a request.
-    pub(crate) fn answered(&self, busy: &Busy, status: StatusCode) {
+    /// Takes note that it began to answer a request, and says whether it failed with that.
+    pub(crate) fn answered(&self, busy: &Busy, status: StatusCode) -> bool {
         self.counts.answered(status.as_u16(), busy.answered());
-        self.health.answered();
+        let has_failed = self.fails_on.iter().any(|fails| fails.hold(status.as_u16()));
+        if has_failed {
+            self.failed(&Cause::Status(status));
+        } else {
+            self.tell(self.health.answered(), None);
+        }
+        has_failed
     }
 
     /// Takes note that it failed to answer.
-    pub(crate) fn failed(&self, failure: UpstreamFailure) {
-        self.counts.failed(failure);
-        self.tell(self.health.failed(Instant::now()));
+    pub(crate) fn failed(&self, cause: &Cause) {
+        if let Some(failure) = cause.failure() {
+            self.counts.failed(failure);
+        }
+        self.tell(self.health.failed(Instant::now()), Some(cause));
+    }
+
+    /// Takes note of what a probe found.
+    pub(crate) fn probed(&self, found: Result<(), Cause>) {
+        self.tell(self.health.probed(found.is_ok()), found.err().as_ref());
     }
 
     /// Closes the connections that nobody used for too long, or all of them.
@@ -170,14 +193,23 @@ impl Server {
         }
     }
 
-    pub(crate) fn tell(&self, change: Option<Change>) {
-        let upstream = self.name();
+    /// Says what changes, and why. What changes nothing is many lines where much fails.
+    fn tell(&self, change: Option<Change>, cause: Option<&Cause>) {
+        let (upstream, cause) = (self.name(), cause.map(display));
         match change {
-            Some(Change::Out) => {
+            Some(Change::Fails) => tracing::warn!(upstream, cause, "an upstream fails"),
+            Some(Change::Out(Some(time))) => {
                 self.counts.ejected();
-                tracing::warn!(upstream, "an upstream fails and is left out");
+                let seconds = time.as_secs();
+                tracing::warn!(upstream, cause, seconds, "an upstream fails and is left out");
+            }
+            Some(Change::Out(None)) => {
+                self.counts.ejected();
+                let message = "an upstream is left out until its probes succeed";
+                tracing::warn!(upstream, cause, message);
             }
             Some(Change::Back) => tracing::info!(upstream, "an upstream is well again"),
+            None if cause.is_some() => tracing::debug!(upstream, cause, "an upstream fails again"),
             None => {}
         }
     }

@@ -4,6 +4,7 @@
 //! makes rule sets, so one that exists is free of errors.
 
 use std::fmt;
+use std::str::FromStr;
 
 use ipnet::IpNet;
 use tidegate_core::{Limit, Timestamp};
@@ -293,7 +294,7 @@ pub enum Count {
     OnResponse(Vec<Statuses>),
 }
 
-/// A range of HTTP statuses, both ends included.
+/// A range of HTTP statuses, both ends included: `401`, `5xx`, `500-503`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statuses {
     /// The lowest.
@@ -302,14 +303,54 @@ pub struct Statuses {
     pub to: u16,
 }
 
+impl Statuses {
+    /// Whether this status is one of them.
+    pub fn hold(self, status: u16) -> bool {
+        (self.from..=self.to).contains(&status)
+    }
+}
+
+impl FromStr for Statuses {
+    type Err = StatusesError;
+
+    fn from_str(text: &str) -> Result<Self, StatusesError> {
+        const ALL: std::ops::RangeInclusive<u16> = 100..=599;
+        let status = |text: &str| {
+            let is_number = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
+            let status = text.parse().ok().filter(|_| is_number);
+            status.filter(|status| ALL.contains(status)).ok_or(StatusesError)
+        };
+        if let Some(class) = text.strip_suffix("xx") {
+            let from = status(&format!("{class}00"))?;
+            return Ok(Self { from, to: from + 99 });
+        }
+        let (from, to) = text.split_once('-').unwrap_or((text, text));
+        let (from, to) = (status(from)?, status(to)?);
+        if from <= to { Ok(Self { from, to }) } else { Err(StatusesError) }
+    }
+}
+
+/// The text is no status and no range of them. It says what to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusesError;
+
+impl fmt::Display for StatusesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "write a status from 100 to 599 such as `401`, a class such as `5xx`, or a range such as \
+             `500-503`",
+        )
+    }
+}
+
+impl std::error::Error for StatusesError {}
+
 impl Count {
     /// Whether a response of this status counts.
     pub fn counts(&self, status: u16) -> bool {
         match self {
             Self::OnRequest => true,
-            Self::OnResponse(statuses) => {
-                statuses.iter().any(|range| (range.from..=range.to).contains(&status))
-            }
+            Self::OnResponse(statuses) => statuses.iter().any(|range| range.hold(status)),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! a label.
 
 mod cells;
+mod certificate;
 mod families;
 mod latency;
 mod render;
@@ -58,6 +59,7 @@ pub struct Metrics {
     store_latency: Latency,
     connections: Cells<{ 3 * ENTRANCES }>,
     upstreams: Mutex<Vec<upstream::Watched>>,
+    certificates: Mutex<Option<certificate::Expiries>>,
     reloads: AtomicU64,
     reload_errors: AtomicU64,
     started_at: Timestamp,
@@ -148,6 +150,7 @@ impl Metrics {
             store_latency: Latency::new(),
             connections: Cells::new(),
             upstreams: Mutex::default(),
+            certificates: Mutex::default(),
             reloads: AtomicU64::new(0),
             reload_errors: AtomicU64::new(0),
             started_at,
@@ -278,6 +281,15 @@ impl Metrics {
     ) {
         let watched = upstream::Watched { name: name.into(), counts, gauges: Box::new(gauges) };
         self.upstreams.lock().push(watched);
+    }
+
+    /// Tells from now on when certificates expire: `expiries_s` says so of each, by its name in the settings, in seconds
+    /// since 1970.
+    pub fn watch_certificates(
+        &self,
+        expiries_s: impl Fn() -> Vec<(String, i64)> + Send + Sync + 'static,
+    ) {
+        *self.certificates.lock() = Some(certificate::Expiries(Box::new(expiries_s)));
     }
 
     /// Everything that is counted, as text of [`CONTENT_TYPE`]. It may have to read the whole table,

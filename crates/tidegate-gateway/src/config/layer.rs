@@ -9,7 +9,7 @@ use tidegate_server::config::value::{Count, Size, Time};
 use tidegate_server::listen::Address;
 
 use super::GatewaySettings;
-use super::words::{BalanceWord, HostWord, LogFormatWord, Wait};
+use super::words::{BalanceWord, FailWord, HostWord, LogFormatWord, Wait};
 use crate::access_log::AccessLogSettings;
 use crate::auth::{AddressLists, Network};
 use crate::front::FrontBounds;
@@ -53,6 +53,7 @@ pub struct RouteLayer {
     pub in_flight_max: Option<Count>,
     pub adaptive: Option<bool>,
     pub attempts: Option<Count>,
+    pub fails_on: Option<Vec<FailWord>>,
     pub probe: Option<Probe>,
     pub upstream_ca: Option<PathBuf>,
     pub allow: Option<Vec<Network>>,
@@ -149,6 +150,7 @@ impl RouteLayer {
             in_flight_max: self.in_flight_max.or(below.in_flight_max),
             adaptive: self.adaptive.or(below.adaptive),
             attempts: self.attempts.or(below.attempts),
+            fails_on: self.fails_on.or(below.fails_on),
             probe: self.probe.or(below.probe),
             upstream_ca: self.upstream_ca.or(below.upstream_ca),
             // Each by itself: who denies one more address does not mean to open the route to all others.
@@ -172,6 +174,7 @@ impl RouteLayer {
             in_flight_max: self.in_flight_max.map_or(usual.in_flight_max, Count::number),
             is_adaptive: self.adaptive.unwrap_or(usual.is_adaptive),
             attempts: self.attempts.map_or(usual.attempts, Count::number),
+            fails_on: self.fails_on.unwrap_or_default().into_iter().map(|word| word.0).collect(),
             connect_timeout: wait(self.connect_timeout, usual.connect_timeout),
             // Of nothing, it is a setting too: no connection is kept.
             idle_timeout: self.keep_alive.map_or(usual.idle_timeout, Time::duration),

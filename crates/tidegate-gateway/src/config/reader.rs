@@ -42,6 +42,11 @@ impl GatewayLayer {
             path => folder.join(path),
         });
         let all = reader.route();
+        let routes = reader.routes(&all);
+        // Routes that say who they are for need nothing that would do for all.
+        if routes.as_ref().is_none_or(|routes| routes.iter().any(|route| route.auth.is_none())) {
+            reader.check_auth(&all);
+        }
         Self {
             listen: reader.each("listen"),
             tls: reader.tls(),
@@ -49,7 +54,7 @@ impl GatewayLayer {
             head_max: reader.head_max(),
             access_log,
             access_log_format: reader.parsed("access_log_format"),
-            routes: reader.routes(&all),
+            routes,
             all,
         }
     }
@@ -93,7 +98,9 @@ impl Reader<'_, '_, '_> {
             let Some(mut fields) = Fields::of(item, "a route", self.problems) else { continue };
             let (folder, has_tokens) = (self.folder, self.has_tokens);
             let problems = &mut *self.problems;
-            let route = Reader { fields: &mut fields, folder, has_tokens, problems }.route();
+            let mut reader = Reader { fields: &mut fields, folder, has_tokens, problems };
+            let route = reader.route();
+            reader.check_auth(&route);
             fields.finish(self.problems);
             let names = names(&route, all);
             let same = names.iter().find_map(|name| known.get(name).map(|first| (name, *first)));
@@ -127,6 +134,7 @@ impl Reader<'_, '_, '_> {
             in_flight_max: self.parsed("in_flight_max"),
             adaptive: self.boolean("adaptive"),
             attempts: self.attempts(),
+            fails_on: self.each("fails_on"),
             probe: self.probe(),
             upstream_ca: self.path("upstream_ca"),
             allow: self.allow(),
@@ -266,17 +274,22 @@ impl Reader<'_, '_, '_> {
         let keys = fields.take("keys_file");
         let keys = keys.and_then(|node| text(node, "keys_file", self.problems));
         fields.finish(self.problems);
-        let is_required = required.unwrap_or(true);
-        if is_required && keys.is_none() && !self.has_tokens {
+        Some(AuthSettings {
+            is_required: required.unwrap_or(true),
+            header: header.unwrap_or(KEY_HEADER),
+            keys: keys.map(|path| self.folder.join(path)),
+        })
+    }
+
+    /// Looks whether somebody can have what is asked for here.
+    fn check_auth(&mut self, said: &RouteLayer) {
+        let asked = said.auth.as_ref().filter(|auth| auth.is_required && auth.keys.is_none());
+        let Some((node, _)) = self.fields.take("auth").zip(asked) else { return };
+        if !self.has_tokens {
             let message = "nobody can have what `auth` asks for: there are neither keys nor tokens";
             self.problems.error(node.place, message).help =
                 Some("add `keys_file: …` here, or `identity.token`".to_owned());
         }
-        Some(AuthSettings {
-            is_required,
-            header: header.unwrap_or(KEY_HEADER),
-            keys: keys.map(|path| self.folder.join(path)),
-        })
     }
 
     fn shed(&mut self) -> Option<Shed> {

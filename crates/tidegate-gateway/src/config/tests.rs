@@ -202,6 +202,23 @@ fn a_key_or_a_token_that_nobody_can_have_is_not_asked_for() {
 }
 
 #[test]
+fn what_is_asked_at_the_top_counts_for_routes_that_ask_for_nothing_else() {
+    let keys = "{ keys_file: keys.txt }";
+    let routes = |last: &str| {
+        format!(
+            "auth: {{ required: true }}\nroutes:\n  - {{ path: /a, auth: {keys} }}\n  - {{ path: /b{last} }}"
+        )
+    };
+    let settings = used(&routes(&format!(", auth: {keys}")));
+    for route in settings.routes {
+        assert!(route.auth.is_some_and(|auth| auth.is_required && auth.keys.is_some()));
+    }
+    used(&routes(", auth: { required: false }"));
+    refused(&routes(""), 1, &["nobody", "keys_file"]);
+    refused(&routes(", auth: { header: x-key }"), 4, &["nobody", "keys_file"]);
+}
+
+#[test]
 fn hosts_that_no_request_can_have_are_refused() {
     for host in [
         "foo*.bar",
@@ -253,4 +270,23 @@ fn ports_numbers_and_names_that_cannot_be_are_refused() {
     refused("balance: \"hash:us er\"", 1, &["`balance` cannot be `hash:us er`"]);
     refused("shed_first: { attribute: \"us er\", values: [a] }", 1, &["`attribute` cannot be"]);
     refused("shed_first: { attribute: plan, values: [] }", 1, &["`values` is empty"]);
+}
+
+#[test]
+fn statuses_that_fail_are_spelt_as_in_rules_and_are_none_that_clients_can_cause() {
+    let settings = used(
+        "fails_on: [500, 502-504]\nroutes:\n  - path: /a\n  - { path: /b, fails_on: 5xx }\n  - { path: /c, fails_on: [] }\n",
+    );
+    let fails = |route: usize, status: u16| {
+        settings.routes[route].upstream.fails_on.iter().any(|statuses| statuses.hold(status))
+    };
+    for (route, statuses) in [(0, &[500, 502, 503, 504][..]), (1, &[500, 501, 599]), (2, &[])] {
+        assert!(statuses.iter().all(|status| fails(route, *status)), "{route}");
+    }
+    assert!(!fails(0, 501) && !fails(0, 505) && !fails(1, 404) && !fails(2, 503));
+    assert!(used("").routes[0].upstream.fails_on.is_empty(), "an answer is an answer");
+    for wrong in ["404", "4xx", "429-503", "600", "50x", "503-502", "often"] {
+        let list = format!("fails_on:\n  - 503\n  - {wrong}");
+        refused(&list, 3, &[&format!("`fails_on` cannot be `{wrong}`"), "`502-504`"]);
+    }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use tidegate_identity::host::HOST_BYTES_MAX;
 use tidegate_rules::attribute::is_attribute_name;
+use tidegate_rules::rule::Statuses;
 use tidegate_server::config::value::Time;
 
 use crate::access_log::AccessLogFormat;
@@ -29,6 +30,11 @@ pub struct LogFormatWord(pub AccessLogFormat);
 /// A host of a route, in small letters: a name, `*.` before one for all below it, an address, or `*` for all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteHost(pub String);
+
+/// Statuses of responses that count as failures of a server. Those below 500 are up to the client, and anybody could
+/// have every server left out by asking for what is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailWord(pub Statuses);
 
 /// A time in which something has to happen, so it is longer than nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +114,16 @@ impl FromStr for RouteHost {
         Err(WordError(
             "write a name alone, such as `shop.example`, or `*.shop.example` for all below it; letters beyond ASCII as `xn--…`",
         ))
+    }
+}
+
+impl FromStr for FailWord {
+    type Err = WordError;
+
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        let statuses = text.parse().ok().filter(|statuses: &Statuses| statuses.from >= 500);
+        let write = "write a status from 500 to 599 such as `503`, a range such as `502-504`, or `5xx`: others are the client's doing";
+        statuses.map(Self).ok_or(WordError(write))
     }
 }
 

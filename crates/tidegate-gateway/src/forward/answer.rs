@@ -1,6 +1,7 @@
 //! One request over one connection of HTTP/1, and the head of its response, without a general client in
 //! between. Where a head can be read in two ways it is not read at all.
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::framing::Framing;
 use super::head::{self, NoHead};
 use crate::front::strict::number;
 use crate::upstream::Server;
+use crate::upstream::cause::Cause;
 use crate::upstream::line::{Line, SendError};
 
 /// The longest head of a response, and the most headers in it.
@@ -29,15 +31,6 @@ pub(crate) struct Answer {
     pub(crate) can_stay: bool,
 }
 
-/// Why there is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoAnswer {
-    /// There is no connection, and nothing was sent.
-    Unsent,
-    /// What came is no response. The upstream may have seen the request.
-    Broken,
-}
-
 /// The head of a response as the client is to be told it, in memory that the next one uses again.
 #[derive(Debug, Default)]
 pub(crate) struct Reply {
@@ -51,48 +44,50 @@ pub(crate) struct Reply {
 }
 
 /// Sends the bytes of a request that has no body, and reads the head of the response into `reply`. The caller
-/// bounds the time that it takes.
+/// bounds the time that it takes. Where there is [no connection](Cause::Connect) nothing was sent; otherwise the upstream
+/// may have seen the request.
 pub(crate) async fn exchange(
     server: &Server,
     connect_timeout: Duration,
     (asked, request): (&Method, &[u8]),
     reply: &mut Reply,
-) -> Result<Answer, NoAnswer> {
-    let lines = server.lines.as_ref().ok_or(NoAnswer::Unsent)?;
+) -> Result<Answer, Cause> {
+    let unfit = || Cause::Connect(io::ErrorKind::Unsupported.into());
+    let lines = server.lines.as_ref().ok_or_else(unfit)?;
     let line = loop {
         let idle = lines.idle();
         let is_new = idle.is_none();
         let mut line = match idle {
             Some(line) => line,
             // It is rare, and large.
-            None => Box::pin(lines.connect(connect_timeout)).await.map_err(|_| NoAnswer::Unsent)?,
+            None => Box::pin(lines.connect(connect_timeout)).await.map_err(Cause::Connect)?,
         };
         match line.send(request).await {
             Ok(()) => break line,
             // It was closed before anything was written: another one does. A new connection that does the
             // same again and again is no connection.
-            Err(SendError::Unsent) if !is_new => {}
-            Err(SendError::Unsent) => return Err(NoAnswer::Unsent),
-            Err(SendError::Broken) => return Err(NoAnswer::Broken),
+            Err(SendError::Unsent(_)) if !is_new => {}
+            Err(SendError::Unsent(error)) => return Err(Cause::Connect(error)),
+            Err(SendError::Broken(error)) => return Err(Cause::Cut(error)),
         }
     };
     read(line, asked, reply).await
 }
 
-async fn read(mut line: Line, asked: &Method, reply: &mut Reply) -> Result<Answer, NoAnswer> {
+async fn read(mut line: Line, asked: &Method, reply: &mut Reply) -> Result<Answer, Cause> {
     loop {
         if let Some(length) = head::end(&line.input) {
             let head = line.input.split_to(length).freeze();
-            let begun = begin(&head, asked, reply).map_err(|NoHead| NoAnswer::Broken)?;
+            let begun = begin(&head, asked, reply).map_err(|NoHead| Cause::NoHttp)?;
             // What comes before the response itself is for us alone.
             let Some(Begun { status, reason, framing, can_stay }) = begun else { continue };
             return Ok(Answer { line, status, reason, framing, can_stay });
         }
-        let is_over = line.input.len() > HEAD_BYTES_MAX
-            || !may_begin(&line.input)
-            || !matches!(line.read().await, Ok(1..));
-        if is_over {
-            return Err(NoAnswer::Broken);
+        if line.input.len() > HEAD_BYTES_MAX || !may_begin(&line.input) {
+            return Err(Cause::NoHttp);
+        }
+        if line.read().await.map_err(Cause::Cut)? == 0 {
+            return Err(Cause::Closed);
         }
     }
 }

@@ -105,24 +105,46 @@ pub(crate) fn strip_trailers(trailers: &mut HeaderMap) {
     remove_all(trailers, &NEVER_ASKED);
 }
 
-/// The protocol that a request over HTTP/1 asks to change to; `None` where it asks for none that may pass
-/// through here. Another version of HTTP is not let through: requests in it would meet no rule.
+/// The protocols that a request over HTTP/1 asks to change to, those that may pass through here; `None` where there are
+/// none. A server may take any of them, or none (RFC 9110, section 7.8), so those that may not are left out.
 pub(crate) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
-    let is_asked = tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case(b"upgrade"));
-    let value = headers.get(UPGRADE).filter(|_| is_asked)?;
-    let is_http = |token: &[u8]| {
-        let token = token.to_ascii_lowercase();
-        ["h2", "h3", "http", "tls"].iter().any(|start| token.starts_with(start.as_bytes()))
+    let is_asked = headers.contains_key(UPGRADE)
+        && tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case(b"upgrade"));
+    if is_asked { protocols(headers) } else { None }
+}
+
+/// The protocols of an upgrade in one line, without those that are never let through.
+pub(crate) fn protocols(headers: &HeaderMap) -> Option<HeaderValue> {
+    let list: Vec<&[u8]> = tokens(headers, &UPGRADE).filter(|token| may_pass(token)).collect();
+    HeaderValue::from_bytes(&list.join(&b", "[..])).ok().filter(|list| !list.is_empty())
+}
+
+/// Whether a protocol may be spoken through a tunnel. Another version of HTTP is not let through: requests in it would
+/// meet no rule. Nor is what is no name with perhaps a version, in which somebody else might find one.
+fn may_pass(protocol: &[u8]) -> bool {
+    const MARKS: &[u8] = b"!#$%&'*+-.^_`|~/";
+    let begins = |word: &str| {
+        let beginning = protocol.get(..word.len());
+        beginning.is_some_and(|beginning| beginning.eq_ignore_ascii_case(word.as_bytes()))
     };
-    let is_single = headers.get_all(UPGRADE).iter().count() == 1;
-    let is_hidden = tokens(headers, &UPGRADE).any(is_http);
-    (is_single && !is_hidden && value.to_str().is_ok()).then(|| value.clone())
+    let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || MARKS.contains(byte);
+    protocol.iter().all(is_of_name) && !["h2", "h3", "http", "tls"].into_iter().any(begins)
+}
+
+/// Whether a response changes to nothing but what the request asked for.
+pub(crate) fn is_asked(asked: &HeaderValue, response: &HeaderMap) -> bool {
+    let is_asked = |to: &[u8]| words(asked.as_bytes()).any(|word| word.eq_ignore_ascii_case(to));
+    tokens(response, &UPGRADE).next().is_some() && tokens(response, &UPGRADE).all(is_asked)
 }
 
 /// The words of a header that is a list. They are looked for in bytes: what is no text in one of them hides no other.
 fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h [u8]> {
     let lines = headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
-    let words = lines.flat_map(|line| line.split(|byte| *byte == b','));
+    lines.flat_map(words)
+}
+
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let words = line.split(|byte| *byte == b',');
     words.map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
 }
 
@@ -222,11 +244,33 @@ mod tests {
 
     #[test]
     fn no_other_http_is_tunnelled() {
-        let ask = |value| upgrade(&headers(&[("connection", "Upgrade"), ("upgrade", value)]));
-        assert_eq!(ask("websocket").as_ref().map(HeaderValue::as_bytes), Some(&b"websocket"[..]));
-        for value in ["h2c", "H2C", "websocket, h2c", "HTTP/2.0", "TLS/1.0", "h3"] {
+        let asked = |lines: &[(&'static str, &'static str)]| {
+            upgrade(&headers(lines)).map(|value| value.to_str().unwrap().to_owned())
+        };
+        let ask = |value| asked(&[("connection", "Upgrade"), ("upgrade", value)]);
+        for value in ["websocket", "foo, bar/2", "WebSocket"] {
+            assert_eq!(ask(value).as_deref(), Some(value));
+        }
+        for value in ["h2c", "H2C", "HTTP/2.0", "TLS/1.0", "h3", "h2c, HTTP/3", "", ", ,", "a h2c"]
+        {
             assert_eq!(ask(value), None, "{value}");
         }
-        assert_eq!(upgrade(&headers(&[("upgrade", "websocket")])), None);
+        for value in
+            ["websocket, h2c", "h2c,websocket", ",H2c,, websocket ,\tTLS/1.3", "x;h2c, websocket"]
+        {
+            assert_eq!(ask(value).as_deref(), Some("websocket"), "{value}");
+        }
+        assert_eq!(asked(&[("upgrade", "websocket")]), None);
+        let lines = [("connection", "upgrade"), ("upgrade", "foo"), ("upgrade", "h2c, bar")];
+        assert_eq!(asked(&lines).as_deref(), Some("foo, bar"));
+    }
+
+    #[test]
+    fn a_server_changes_to_what_was_asked_for_alone() {
+        let asked = HeaderValue::from_static("foo, bar");
+        let changes = |to| is_asked(&asked, &headers(&[("upgrade", to)]));
+        assert!(changes("foo") && changes("Bar") && changes("bar, foo"));
+        assert!(!changes("foo, h2c") && !changes("f") && !changes("") && !changes("foo bar"));
+        assert!(!is_asked(&asked, &HeaderMap::new()));
     }
 }

@@ -15,7 +15,6 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use http::{Method, Version};
 use tidegate::Reads;
-use tidegate_server::metrics::UpstreamFailure;
 use tidegate_server::web::opening::Opened;
 use tidegate_tower::{Standing, Undecided};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -28,15 +27,16 @@ use super::end::{End, Over};
 use super::own::Own;
 use super::wire::Wire;
 use crate::access_log::Entry;
-use crate::forward::answer::{Answer, NoAnswer, Reply, exchange};
+use crate::forward::answer::{Answer, Reply, exchange};
 use crate::forward::ended::Ended;
 use crate::forward::head::{put_date_line, put_headers, put_status};
-use crate::forward::{BROKEN, Forward, UNREACHABLE, hop};
+use crate::forward::{Forward, hop, problem};
 use crate::gateway::{Client, Gateway, begin};
 use crate::limit::{AtOnce, Refused, Ticket};
 use crate::problem::Problem;
 use crate::route::Route;
 use crate::upstream::Server;
+use crate::upstream::cause::Cause;
 use crate::upstream::load::Busy;
 
 /// The most bytes of the head of a request that is taken here.
@@ -376,8 +376,15 @@ async fn reach<'f>(
     let line_length = room.request.len();
     let mut tried = Vec::new();
     let mut sent = 0;
+    let is_idempotent = head.method.is_idempotent();
+    // An answer that is let go for that of another server, once that has a place.
+    let mut failed = None;
     loop {
-        let (busy, server) = forward.place(&mut tried, sent > 0)?;
+        let placed = forward.place(&mut tried, sent > 0);
+        let (busy, server) = match failed.take() {
+            Some(reached) if placed.is_err() => return Ok(reached),
+            _ => placed?,
+        };
         let Room { request: out, reply, .. } = &mut *room;
         out.truncate(line_length);
         if is_put {
@@ -393,20 +400,22 @@ async fn reach<'f>(
         }
         let connect_timeout = upstreams.settings.connect_timeout;
         let asking = exchange(server, connect_timeout, (&head.method, out), reply);
-        let (problem, failure, can_replay) = match timeout(bounds.response_timeout, asking).await {
-            Ok(Ok(answer)) => {
-                server.answered(&busy, answer.status);
-                return Ok(Reached { answer, busy, server });
+        let answered = timeout(bounds.response_timeout, asking).await;
+        let cause = match answered.unwrap_or(Err(Cause::Late(bounds.response_timeout))) {
+            Ok(answer) => {
+                let has_failed = server.answered(&busy, answer.status);
+                let reached = Reached { answer, busy, server };
+                if has_failed && is_idempotent && forward.may_ask_another(sent, &tried) {
+                    failed = Some(reached);
+                    continue;
+                }
+                return Ok(reached);
             }
-            Ok(Err(NoAnswer::Unsent)) => (UNREACHABLE, UpstreamFailure::Connect, true),
-            Ok(Err(NoAnswer::Broken)) => {
-                (BROKEN, UpstreamFailure::Broken, head.method.is_idempotent())
-            }
-            Err(_) => (Problem::GatewayTimeout, UpstreamFailure::Timeout, false),
+            Err(cause) => cause,
         };
-        server.failed(failure);
-        if !can_replay || !forward.may_send_again(sent) {
-            return Err(problem);
+        server.failed(&cause);
+        if !cause.may_send_again(is_idempotent) || !forward.may_send_again(sent) {
+            return Err(problem(&cause));
         }
     }
 }

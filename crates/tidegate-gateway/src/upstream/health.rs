@@ -11,6 +11,8 @@ const FAILURES_MAX: u32 = 5;
 /// For how long, the first time and at most.
 const OUT_FIRST: Duration = Duration::from_secs(5);
 const OUT_MAX: Duration = Duration::from_mins(5);
+/// How often it is told that it fails while it is not left out for that.
+const TOLD_EVERY: Duration = Duration::from_secs(30);
 /// How many probes in a row decide.
 const PROBES: u32 = 2;
 
@@ -23,6 +25,8 @@ pub(crate) struct Health {
     outs: AtomicU32,
     /// Until when it is out, in milliseconds from the beginning.
     out_until_ms: AtomicU64,
+    /// Until when another failure is not told, in the same.
+    told_until_ms: AtomicU64,
     fails_probes: AtomicBool,
     /// How many probes in a row said the opposite of that.
     contrary: AtomicU32,
@@ -31,9 +35,11 @@ pub(crate) struct Health {
 /// Something that is worth a line in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It is left out from now on.
-    Out,
-    /// It is asked again.
+    /// It fails, and that was not told for a while.
+    Fails,
+    /// It is left out from now on: for so long, or until probes say that it is well.
+    Out(Option<Duration>),
+    /// It answers again after it was left out.
     Back,
 }
 
@@ -44,6 +50,7 @@ impl Health {
             failures: AtomicU32::new(0),
             outs: AtomicU32::new(0),
             out_until_ms: AtomicU64::new(0),
+            told_until_ms: AtomicU64::new(0),
             fails_probes: AtomicBool::new(false),
             contrary: AtomicU32::new(0),
         }
@@ -58,25 +65,39 @@ impl Health {
     }
 
     /// A request was answered.
-    pub(crate) fn answered(&self) {
-        if self.failures.load(Ordering::Relaxed) > 0 {
-            self.failures.store(0, Ordering::Relaxed);
-            self.outs.store(0, Ordering::Relaxed);
+    pub(crate) fn answered(&self) -> Option<Change> {
+        if self.failures.load(Ordering::Relaxed) == 0 {
+            return None;
         }
+        self.failures.store(0, Ordering::Relaxed);
+        (self.outs.swap(0, Ordering::Relaxed) > 0).then_some(Change::Back)
     }
 
     /// A request failed: no connection, no answer, or none in time.
     pub(crate) fn failed(&self, now: Instant) -> Option<Change> {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         if failures < FAILURES_MAX || !self.is_fit(now) {
-            return None;
+            return self.is_to_be_told(now).then_some(Change::Fails);
         }
         // One more failure after it comes back puts it out again.
         self.failures.store(FAILURES_MAX - 1, Ordering::Relaxed);
         let outs = self.outs.fetch_add(1, Ordering::Relaxed).min(16);
         let out = OUT_FIRST.saturating_mul(1 << outs).min(OUT_MAX);
         self.out_until_ms.store(self.ms(now + out), Ordering::Relaxed);
-        Some(Change::Out)
+        self.told_until_ms.store(self.ms(now + TOLD_EVERY), Ordering::Relaxed);
+        Some(Change::Out(Some(out)))
+    }
+
+    /// Whether nothing was told of its failures for a while; from now on something was.
+    fn is_to_be_told(&self, now: Instant) -> bool {
+        let until = self.told_until_ms.load(Ordering::Relaxed);
+        let next = self.ms(now + TOLD_EVERY);
+        // Of several that fail at once one is told.
+        self.ms(now) >= until
+            && self
+                .told_until_ms
+                .compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
     }
 
     /// What a probe found.
@@ -95,7 +116,7 @@ impl Health {
             self.out_until_ms.store(0, Ordering::Relaxed);
             self.failures.store(0, Ordering::Relaxed);
         }
-        Some(if is_well { Change::Back } else { Change::Out })
+        Some(if is_well { Change::Back } else { Change::Out(None) })
     }
 
     fn ms(&self, now: Instant) -> u64 {
@@ -111,17 +132,36 @@ mod tests {
     fn failures_in_a_row_put_it_out_for_longer_each_time() {
         let start = Instant::now();
         let health = Health::new(start);
-        for _ in 1..FAILURES_MAX {
+        assert_eq!(health.failed(start), Some(Change::Fails));
+        for _ in 2..FAILURES_MAX {
             assert_eq!(health.failed(start), None);
         }
         assert!(health.is_fit(start));
-        assert_eq!(health.failed(start), Some(Change::Out));
+        assert_eq!(health.failed(start), Some(Change::Out(Some(OUT_FIRST))));
         assert!(!health.is_fit(start + OUT_FIRST - Duration::from_millis(1)));
         let back = start + OUT_FIRST;
         assert!(health.is_fit(back));
-        assert_eq!(health.failed(back), Some(Change::Out));
+        assert_eq!(health.failed(back), Some(Change::Out(Some(OUT_FIRST * 2))));
         assert!(!health.is_fit(back + OUT_FIRST));
         assert!(health.is_fit(back + OUT_FIRST * 2));
+        assert_eq!(health.answered(), Some(Change::Back));
+        assert_eq!(health.answered(), None);
+    }
+
+    #[test]
+    fn a_server_that_fails_now_and_then_is_told_of_now_and_then() {
+        let start = Instant::now();
+        let health = Health::new(start);
+        let mut told = 0;
+        for second in 0..600 {
+            for _ in 0..3 {
+                let change = health.failed(start + Duration::from_secs(second));
+                told += usize::from(change == Some(Change::Fails));
+                assert!(matches!(change, None | Some(Change::Fails)), "{change:?}");
+            }
+            assert_eq!(health.answered(), None);
+        }
+        assert_eq!(told, 20);
     }
 
     #[test]
@@ -129,8 +169,8 @@ mod tests {
         let start = Instant::now();
         let health = Health::new(start);
         for _ in 0..20 {
-            assert_eq!(health.failed(start), None);
-            health.answered();
+            assert!(!matches!(health.failed(start), Some(Change::Out(_))));
+            assert_eq!(health.answered(), None);
         }
         assert!(health.is_fit(start));
     }
@@ -142,7 +182,7 @@ mod tests {
         assert_eq!(health.probed(false), None);
         assert_eq!(health.probed(true), None);
         assert_eq!(health.probed(false), None);
-        assert_eq!(health.probed(false), Some(Change::Out));
+        assert_eq!(health.probed(false), Some(Change::Out(None)));
         assert!(!health.is_fit(now));
         assert_eq!((health.probed(true), health.probed(true)), (None, Some(Change::Back)));
         assert!(health.is_fit(now));

@@ -46,9 +46,9 @@ pub(crate) struct Line {
 #[derive(Debug)]
 pub(crate) enum SendError {
     /// None of them left.
-    Unsent,
+    Unsent(io::Error),
     /// Some of them did.
-    Broken,
+    Broken(io::Error),
 }
 
 impl Lines {
@@ -105,8 +105,8 @@ impl Lines {
 impl Line {
     /// Sends bytes, and says whether some may have left where that fails.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), SendError> {
-        let first = self.stream.write(bytes).await.map_err(|_| SendError::Unsent)?;
-        self.stream.write_all(&bytes[first..]).await.map_err(|_| SendError::Broken)
+        let first = self.stream.write(bytes).await.map_err(SendError::Unsent)?;
+        self.stream.write_all(&bytes[first..]).await.map_err(SendError::Broken)
     }
 
     /// Reads on, and says how many bytes came; none is the end.

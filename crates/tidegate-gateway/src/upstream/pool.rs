@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, TE, UPGRADE};
 use http::uri::{Authority, Uri};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -24,6 +24,7 @@ use tokio::time::{Instant, timeout};
 use super::connect::{Connector, Protocol, Wire};
 use super::hearing::Hearing;
 use crate::forward::framing::Framing;
+use crate::forward::hop;
 use crate::forward::kept::Kept;
 use crate::forward::one_task::one_task;
 
@@ -85,7 +86,9 @@ pub(crate) enum SendError {
     /// There is no connection; nothing was sent, or nothing that the upstream looked at.
     Connect(Box<Request<Kept>>, io::Error),
     /// The connection broke, or what came was no response. The upstream may have seen the request.
-    Broken(io::Error),
+    Broken(hyper::Error),
+    /// The head of the response says two things, or nobody asked for what it says.
+    Ambiguous,
 }
 
 /// Gives a connection back to its pool when it is dropped, if it can be used again.
@@ -150,9 +153,7 @@ impl Pool {
                 ) => {
                     return Err(SendError::Connect(Box::new(unsent), io::Error::other(error)));
                 }
-                Err(Unanswered::Broken(error)) => {
-                    return Err(SendError::Broken(io::Error::other(error)));
-                }
+                Err(Unanswered::Broken(error)) => return Err(SendError::Broken(error)),
             }
         }
     }
@@ -351,7 +352,7 @@ impl Asked {
     ) -> Result<(Response<Incoming>, Lent), SendError> {
         let (version, status) = (response.version(), response.status());
         let is_sound = if status == StatusCode::SWITCHING_PROTOCOLS {
-            self.is_switch(response.headers().get(UPGRADE))
+            self.is_switch(response.headers())
         } else {
             Framing::of(&self.method, version, status, response.headers_mut()).is_ok()
         };
@@ -359,14 +360,12 @@ impl Asked {
             return Ok((response, lent));
         }
         lent.keep_out();
-        let why = "the head of the response says two things, or nobody asked for what it says";
-        Err(SendError::Broken(io::Error::new(io::ErrorKind::InvalidData, why)))
+        Err(SendError::Ambiguous)
     }
 
-    /// An upstream may change the protocol to the one that was asked for, and to no other.
-    fn is_switch(&self, to: Option<&HeaderValue>) -> bool {
-        let both = self.upgrade.as_ref().zip(to);
-        both.is_some_and(|(asked, to)| asked.as_bytes().eq_ignore_ascii_case(to.as_bytes()))
+    /// An upstream may change the protocol to one that was asked for, and to no other.
+    fn is_switch(&self, response: &HeaderMap) -> bool {
+        self.upgrade.as_ref().is_some_and(|asked| hop::is_asked(asked, response))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What runs beside the requests to a group of upstreams: probes that ask each whether it is well, and
 //! closing the connections that nobody uses any more.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ use http::{HeaderValue, Request};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use super::cause::Cause;
+use super::pool::SendError;
 use super::{Server, Upstreams};
 use crate::body::RequestBody;
 
@@ -52,24 +55,32 @@ async fn ask(server: Arc<Server>, probe: Probe) {
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         every.tick().await;
-        let is_well = timeout(probe.timeout, is_well(&server, &probe)).await.unwrap_or(false);
-        server.tell(server.health.probed(is_well));
+        let asking = timeout(probe.timeout, look(&server, &probe));
+        server.probed(asking.await.unwrap_or(Err(Cause::Late(probe.timeout))));
     }
 }
 
-async fn is_well(server: &Server, probe: &Probe) -> bool {
+/// Whether a server is well, or why it is not.
+async fn look(server: &Server, probe: &Probe) -> Result<(), Cause> {
     let mut request = Request::new(RequestBody::empty());
-    let (Ok(uri), Ok(host)) = (probe.path.parse(), HeaderValue::from_str(server.authority()))
-    else {
-        return false;
-    };
+    let uri = probe.path.parse().map_err(|_| unfit())?;
+    let host = HeaderValue::from_str(server.authority()).map_err(|_| unfit())?;
     *request.uri_mut() = uri;
     request.headers_mut().insert(HOST, host);
     request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("tidegate-probe"));
     match server.pool.send(request, probe.timeout).await {
         Ok((response, _lent)) => {
-            response.status().is_success() || response.status().is_redirection()
+            let status = response.status();
+            let is_well = status.is_success() || status.is_redirection();
+            if is_well { Ok(()) } else { Err(Cause::Status(status)) }
         }
-        Err(_) => false,
+        Err(SendError::Connect(_, error)) => Err(Cause::Connect(error)),
+        Err(SendError::Broken(error)) => Err(error.into()),
+        Err(SendError::Ambiguous) => Err(Cause::NoHttp),
     }
+}
+
+/// Why nothing can be asked for that is not said as a path.
+fn unfit() -> Cause {
+    Cause::Connect(io::ErrorKind::InvalidInput.into())
 }

@@ -230,6 +230,49 @@ async fn a_websocket_is_tunnelled_until_an_end_closes() {
 }
 
 #[tokio::test]
+async fn of_several_protocols_the_upstream_takes_one_and_another_http_is_never_offered() {
+    let upstream = shouting().await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    for offered in ["websocket, other/2", "websocket,other", "h2c, websocket"] {
+        let mut client = TcpStream::connect(port(&running)).await.unwrap();
+        let upgrade = UPGRADE.replace("Upgrade: websocket", &format!("Upgrade: {offered}"));
+        client.write_all(upgrade.as_bytes()).await.unwrap();
+        let head = crate::support::read_head(&mut client).await.unwrap().to_ascii_lowercase();
+        assert!(head.starts_with("http/1.1 101 "), "{offered}: {head}");
+        assert!(head.contains("\r\nupgrade: websocket\r\n"), "{offered}: {head}");
+        client.write_all(b"hello").await.unwrap();
+        let mut back = [0; 5];
+        tokio::time::timeout(PATIENCE, client.read_exact(&mut back)).await.unwrap().unwrap();
+        assert_eq!(&back, b"HELLO");
+    }
+    let echo = Upstream::echo().await;
+    let running = gateway(settings(&[&echo.url()])).await;
+    for (offered, told) in [
+        ("foo, bar", "upgrade: foo, bar\nconnection: upgrade"),
+        ("h2c, foo, TLS/1.3", "upgrade: foo\nconnection: upgrade"),
+        ("h2c, HTTP/3", ""),
+    ] {
+        let request = format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: {offered}\r\n\r\n"
+        );
+        let answer = exchange(port(&running), request.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{offered}: {answer}");
+        let lines = answer.lines().filter(|line| line.to_ascii_lowercase().contains("upgrade"));
+        let mut lines: Vec<&str> = lines.collect();
+        lines.sort_unstable_by_key(|line| std::cmp::Reverse(*line));
+        assert_eq!(lines.join("\n"), told, "{offered}: {answer}");
+    }
+    // It changes to what nobody asked it for.
+    let other =
+        Upstream::raw(b"HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: foo, h2c\r\n\r\n").await;
+    let running = gateway(settings(&[&other.url()])).await;
+    let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: foo, h2c\r\n\r\n";
+    let answer = exchange(port(&running), request.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+    until_idle(&running).await;
+}
+
+#[tokio::test]
 async fn a_tunnel_in_which_nothing_passes_is_closed() {
     let upstream = shouting().await;
     let mut settings = settings(&[&upstream.url()]);

@@ -9,7 +9,9 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rcgen::{CertifiedKey, generate_simple_self_signed};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, Zoned};
+use rcgen::{CertificateParams, CertifiedKey, KeyPair, date_time_ymd, generate_simple_self_signed};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -24,6 +26,7 @@ use tokio_rustls::TlsConnector;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::log::Log;
 use crate::support::{Folder, Upstream, gateway, port, settings, until_idle, whole};
 
 /// A certificate for these names, and the files with it.
@@ -129,6 +132,80 @@ async fn certificates_are_chosen_by_name_and_exchanged_while_it_runs() {
     assert!(answer.starts_with(b"HTTP/1.1 200 OK"));
 }
 
+/// A certificate that begins and ends so many days from a time, and the moment when it ends.
+fn dated(
+    folder: &Folder,
+    name: &str,
+    now: Timestamp,
+    (begins, ends): (i64, i64),
+) -> (CertificateFiles, Timestamp) {
+    let midnight = |days: i64| {
+        let date = (now + SignedDuration::from_hours(24 * days)).to_zoned(TimeZone::UTC).date();
+        date.to_zoned(TimeZone::UTC).unwrap()
+    };
+    let day = |time: &Zoned| {
+        let (month, day) = (time.month().unsigned_abs(), time.day().unsigned_abs());
+        date_time_ymd(time.year().into(), month, day)
+    };
+    let mut params = CertificateParams::new(vec![format!("{name}.example")]).unwrap();
+    let (begins, ends) = (midnight(begins), midnight(ends));
+    (params.not_before, params.not_after) = (day(&begins), day(&ends));
+    let key = KeyPair::generate().unwrap();
+    let files = CertificateFiles {
+        certificate: folder.write(&format!("{name}.pem"), params.self_signed(&key).unwrap().pem()),
+        key: folder.write(&format!("{name}-key.pem"), key.serialize_pem()),
+    };
+    (files, ends.timestamp())
+}
+
+#[tokio::test]
+async fn certificates_that_clients_refuse_or_soon_will_are_told_of_at_the_start_and_at_each_reload()
+{
+    let folder = Folder::new("dated");
+    let upstream = Upstream::echo().await;
+    let clock = gateway(settings(&[&upstream.url()])).await;
+    let now = clock.daemon().engine().limiter().now();
+    let now = Timestamp::from_microsecond(now.as_micros().try_into().unwrap()).unwrap();
+    let dated = |name: &str, days| dated(&folder, name, now, days);
+    let all = [
+        (dated("well", (-1, 60)), None),
+        (dated("ending", (-60, 10)), Some("expires soon, at ")),
+        (dated("expired", (-60, -3)), Some("expired at ")),
+        (dated("early", (3, 60)), Some("is valid from ")),
+    ];
+    let mut settings = settings(&[&upstream.url()]);
+    settings.certificates = all.iter().map(|((files, _), _)| files.clone()).collect();
+    let log = Log::begin();
+    let running = gateway(settings).await;
+    for times in 1..=3 {
+        for ((files, _), words) in &all {
+            let lines = log.lines(files.certificate.to_str().unwrap());
+            assert_eq!(lines.len(), if words.is_some() { times } else { 0 }, "{}", log.text());
+            let has_words =
+                |line: &String| line.contains(" WARN ") && line.contains(words.unwrap());
+            assert!(lines.iter().all(has_words), "{lines:?}");
+        }
+        let _ = running.reload();
+    }
+    let ((_, ends), _) = &all[1];
+    assert_eq!(log.lines(&format!("at {ends}")).len(), 4, "{}", log.text());
+    // One that is renewed is not told of any more.
+    let (renewed, ends) = dated("expired", (-1, 90));
+    let before = log.lines("expired.pem").len();
+    assert!(running.reload());
+    assert_eq!(log.lines("expired.pem").len(), before);
+
+    let engine = running.daemon().engine();
+    let text = engine.metrics().render(engine);
+    let name = renewed.certificate.display();
+    let series = format!(
+        "tidegate_certificate_expiry_timestamp_seconds{{certificate=\"{name}\"}} {}\n",
+        ends.as_second()
+    );
+    assert!(text.contains(&series), "no {series} in {text}");
+    assert_eq!(text.matches("tidegate_certificate_expiry_timestamp_seconds{").count(), 4);
+}
+
 #[tokio::test]
 async fn an_upstream_is_reached_by_tls_only_where_it_is_trusted() {
     let folder = Folder::new("upstream");
@@ -151,8 +228,11 @@ async fn an_upstream_is_reached_by_tls_only_where_it_is_trusted() {
     let strangers = certificate(&folder, "other", &["localhost"]);
     let mut other = settings(&[&url]);
     other.routes[0].upstream.ca = Some(strangers.certificate);
+    let log = Log::begin();
     let other = gateway(other).await;
     assert_eq!(crate::support::get(port(&other), "/").await.status(), 502);
+    let why = log.lines("no connection: invalid peer certificate: ");
+    assert!(why.iter().any(|line| line.contains(&url)), "{}", log.text());
 }
 
 #[tokio::test]

@@ -136,6 +136,8 @@ families! {
         "Connections to a server behind the gateway that are open, idle ones too.";
     UPSTREAM_LATENCY: Histogram "tidegate_upstream_response_duration_seconds"
         "How long a server behind the gateway took to begin its response.";
+    CERTIFICATE_EXPIRY: Gauge "tidegate_certificate_expiry_timestamp_seconds"
+        "When a certificate that the gateway shows expires, in seconds since 1970.";
     CONNECTIONS_OPEN: Gauge "tidegate_connections_open"
         "Connections that are open.";
     CONNECTIONS: Counter "tidegate_connections_total"

@@ -30,6 +30,7 @@ pub(super) fn render(metrics: &Metrics, engine: &Engine) -> String {
     rules(&mut text, metrics, engine);
     controls(&mut text, engine);
     super::upstream::upstreams(&mut text, &metrics.upstreams.lock());
+    super::certificate::certificates(&mut text, metrics.certificates.lock().as_ref());
     connections(&mut text, metrics);
     text.into_string()
 }

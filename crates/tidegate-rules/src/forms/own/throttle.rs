@@ -142,27 +142,12 @@ pub(super) fn statuses(node: &Node, problems: &mut Problems) -> Vec<Statuses> {
 
 fn status_range(node: &Node, problems: &mut Problems) -> Option<Statuses> {
     let text = read::text(node, "statuses", problems)?;
-    let range = parse_statuses(&text);
-    if range.is_none() {
-        let message = format!("{} is not a status or a range of them", quoted(&text));
-        let help = "write a status from 100 to 599 such as `401`, a class such as `5xx`, or a range \
-                    such as `500-503`";
-        problems.error(node.place, message).help = Some(help.into());
+    match text.parse::<Statuses>() {
+        Ok(range) => Some(range),
+        Err(error) => {
+            let message = format!("{} is not a status or a range of them", quoted(&text));
+            problems.error(node.place, message).help = Some(error.to_string());
+            None
+        }
     }
-    range
-}
-
-fn parse_statuses(text: &str) -> Option<Statuses> {
-    const ALL: std::ops::RangeInclusive<u16> = 100..=599;
-    let status = |text: &str| {
-        let status = text.parse().ok().filter(|_| text.len() == 3 && is_digits(text))?;
-        ALL.contains(&status).then_some(status)
-    };
-    if let Some(class) = text.strip_suffix("xx") {
-        let from = status(&format!("{class}00"))?;
-        return Some(Statuses { from, to: from + 99 });
-    }
-    let (from, to) = text.split_once('-').unwrap_or((text, text));
-    let (from, to) = (status(from)?, status(to)?);
-    (from <= to).then_some(Statuses { from, to })
 }
