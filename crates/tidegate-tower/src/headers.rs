@@ -343,7 +343,7 @@ impl Only {
     #[inline(never)]
     fn add_anew(&self, headers: &mut HeaderMap) {
         let Self { policy, left, limit } = self;
-        let standing = Some(Values::with(|values| values.left(policy.name(), *left)));
+        let standing = Some(Values::with(|values| values.left(policy, *left)));
         let numbers = limit.map(|limit| left.numbers(limit));
         let own = headers.len();
         Texts { policies: Some(policy.value().clone()), standing, numbers }.add_to(headers);

@@ -51,7 +51,7 @@
 //! | [`refusal`](mod@refusal), [`grpc`] | the response to a call that is denied |
 //! | `values`, `text` | values of headers in memory that is used again; numbers and names as all write them |
 //! | `mould` | header maps for responses that look alike |
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 #[cfg(feature = "axum")]
 mod around;
