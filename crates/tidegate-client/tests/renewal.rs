@@ -65,7 +65,7 @@ async fn who_holds_a_place_himself_is_told_how_often_to_renew_it() {
     });
     let client = fake.client().await.build().unwrap();
     let answer = client.check(&Call::new("api", &[("user", "42").into()])).await.unwrap();
-    assert_eq!(answer.renew_every(), Some(Duration::from_secs(10)));
+    assert_eq!(answer.renew_every(), Some(Duration::from_millis(7_500)));
     assert_eq!(client.renew(&answer).await, Ok(true), "what is not heard is told again");
     assert_eq!(fake.heard().renewals[0].attributes[0].value, "42");
     let same = client.check(&Call::new("api", &[])).await.unwrap();
@@ -98,7 +98,7 @@ async fn a_place_of_the_fallback_is_renewed_there() {
         .unwrap();
     let answer = client.check(&Call::new("api", &[])).await.unwrap();
     assert!(answer.is_fallback() && answer.is_allowed());
-    assert_eq!(answer.renew_every(), Some(Duration::from_secs(10)));
+    assert_eq!(answer.renew_every(), Some(Duration::from_millis(7_500)));
     assert_eq!(client.renew(&answer).await, Ok(true));
 }
 

@@ -7,18 +7,24 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use slab::Slab;
 use tokio::runtime::{Handle, Id};
+use tokio::time::interval;
 
-/// How many rounds through a list there are in a period. A place is renewed in the second that comes: after half a
-/// period at the soonest, which most calls do not last for, and after a whole one at the latest.
-const ROUNDS_PER_PERIOD: u32 = 2;
-/// How many places a round renews before it lets go of the list for a moment.
+/// How many rounds through a list there are in a period. A place is renewed in the second that begins after it was
+/// taken: a third of a period later at the soonest, which most calls do not last for, and a whole one at the latest.
+const ROUNDS_PER_PERIOD: u32 = 3;
+const ROUNDS_LATER: u64 = 2;
+/// How many places are renewed together. A round takes its time for all of them, so that nobody is asked about
+/// thousands at once.
 const CHUNK: usize = 64;
+/// What is between two chunks at least, however many there are.
+const TICK_MIN: Duration = Duration::from_micros(1);
 /// The lists of a thread: one for each time that its rules have. Those that are in use stay beyond that.
 const LISTS_MAX: usize = 16;
 
@@ -41,7 +47,7 @@ impl Keeper {
         Self { period, renew: Box::new(move || Some(Box::pin(renew()))) }
     }
 
-    /// The same where to renew takes no longer than a decision does.
+    /// The same where to renew takes no longer than a decision does. `renew` must begin and end no calls itself.
     pub fn at_once_every(period: Duration, mut renew: impl FnMut() + Send + 'static) -> Self {
         let renew = move || {
             renew();
@@ -55,15 +61,12 @@ impl Keeper {
     pub fn start(self) -> Option<Keeping> {
         let runtime = Handle::try_current().ok()?;
         let list = List::of(&runtime, self.period);
-        let mut places = list.lock();
-        let entered_in = places.round;
-        let index = places.entries.insert(Entry { renew: self.renew, entered_in });
-        if !places.has_rounds {
-            places.has_rounds = true;
+        let (index, is_first) = list.lock().enter(self.renew);
+        if is_first {
+            // Nobody may hold the list meanwhile: a runtime that ends drops what it is given at once.
             let rounds = Rounds { list: Arc::clone(&list), are_over: false, has_timer: false };
             drop(runtime.spawn(rounds.run()));
         }
-        drop(places);
         Some(Keeping { list, index })
     }
 }
@@ -137,15 +140,6 @@ impl List {
         })
     }
 
-    /// Renews a chunk of the places from there on, and answers what is still to be done for it. `None` where there is none.
-    fn renew_due(&self, begin: usize) -> Option<Vec<Renewal>> {
-        let mut places = self.lock();
-        if begin >= places.entries.capacity() {
-            return None;
-        }
-        Some((begin..begin + CHUNK).filter_map(|index| places.renew_due(index)).collect())
-    }
-
     fn lock(&self) -> MutexGuard<'_, Places> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -163,31 +157,19 @@ impl Rounds {
     async fn run(mut self) {
         let step = self.list.period / ROUNDS_PER_PERIOD;
         while !self.are_over {
-            let pause = tokio::time::sleep(step);
+            let chunks = self.list.lock().chunks();
+            // Ticks that are due already come at once, and so does the first.
+            let mut ticks = interval((step / chunks).max(TICK_MIN));
             self.has_timer = true;
-            pause.await;
-            self.begin();
-            self.renew_due().await;
-        }
-    }
-
-    /// Begins a round, unless there is nothing in the list.
-    fn begin(&mut self) {
-        let mut places = self.list.lock();
-        places.round += 1;
-        places.has_rounds = !places.entries.is_empty();
-        self.are_over = !places.has_rounds;
-    }
-
-    async fn renew_due(&self) {
-        let mut begin = 0;
-        while let Some(renewals) = self.list.renew_due(begin) {
-            // Each by itself: a store is asked for all of them together, and for none after another one.
-            for renewal in renewals {
-                drop(tokio::spawn(renewal));
+            ticks.tick().await;
+            for chunk in 0..chunks {
+                ticks.tick().await;
+                let renewals = self.list.lock().renew_due(chunk);
+                for renewal in renewals {
+                    drop(tokio::spawn(renewal));
+                }
             }
-            begin += CHUNK;
-            tokio::task::yield_now().await;
+            self.are_over = !self.list.lock().begin_round();
         }
     }
 }
@@ -203,14 +185,40 @@ impl Drop for Rounds {
 }
 
 impl Places {
-    /// Renews a place where it is time for that, and answers what is still to be done for it.
-    fn renew_due(&mut self, index: usize) -> Option<Renewal> {
-        let entry = self.entries.get_mut(index)?;
-        if entry.entered_in + u64::from(ROUNDS_PER_PERIOD) > self.round {
-            return None;
+    /// Enters a place. Says where, and whether somebody has to begin going through the list.
+    fn enter(&mut self, renew: Renew) -> (usize, bool) {
+        let index = self.entries.insert(Entry { renew, entered_in: self.round });
+        (index, !mem::replace(&mut self.has_rounds, true))
+    }
+
+    /// Begins a round, unless there is nothing in the list. Says whether it did.
+    fn begin_round(&mut self) -> bool {
+        self.round += 1;
+        self.has_rounds = !self.entries.is_empty();
+        if self.chunks() > 1 && self.entries.len() < self.entries.capacity() / 4 {
+            self.entries.shrink_to_fit();
         }
-        entry.entered_in = self.round;
-        (entry.renew)()
+        self.has_rounds
+    }
+
+    fn chunks(&self) -> u32 {
+        let chunks = self.entries.capacity().div_ceil(CHUNK).max(1);
+        u32::try_from(chunks).unwrap_or(u32::MAX)
+    }
+
+    /// Renews those places of a chunk for which it is time, and answers what is still to be done for them.
+    fn renew_due(&mut self, chunk: u32) -> Vec<Renewal> {
+        let begin = chunk as usize * CHUNK;
+        let round = self.round;
+        let renew = |index| {
+            let entry = self.entries.get_mut(index)?;
+            if entry.entered_in + ROUNDS_LATER > round {
+                return None;
+            }
+            entry.entered_in = round;
+            (entry.renew)()
+        };
+        (begin..begin + CHUNK).filter_map(renew).collect()
     }
 }
 
@@ -223,6 +231,8 @@ mod tests {
     use super::*;
 
     const PERIOD: Duration = Duration::from_secs(20);
+    /// Timers are that late at most, all of a period together.
+    const TICKS: Duration = Duration::from_millis(5);
 
     fn counting() -> (Arc<AtomicUsize>, Keeper) {
         let renewed = Arc::new(AtomicUsize::new(0));
@@ -236,20 +246,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_place_is_renewed_once_in_a_period_from_whenever_it_was_taken() {
+    async fn a_place_is_renewed_within_a_period_and_then_every_two_thirds_of_it() {
         for entered_after in [0, 1, 9, 10, 13, 19] {
             let (_, first) = counting();
             let first = first.start();
             sleep(Duration::from_secs(entered_after)).await;
             let (renewed, keeper) = counting();
             let keeping = keeper.start();
-            sleep(PERIOD / 2).await;
+            sleep(PERIOD / 3).await;
             assert_eq!(renewed.load(Ordering::Relaxed), 0, "it is not that old");
-            for periods in 1..4 {
-                sleep(PERIOD).await;
-                let renewed = renewed.load(Ordering::Relaxed);
-                assert!(renewed == periods || renewed == periods + 1, "{renewed} in {periods}");
+            sleep(PERIOD * 2 / 3 + TICKS).await;
+            for times in 1..6 {
+                assert!(
+                    renewed.load(Ordering::Relaxed) >= times,
+                    "{times} after {entered_after} s"
+                );
+                sleep(PERIOD * 2 / 3 + TICKS).await;
             }
+            assert!(renewed.load(Ordering::Relaxed) <= 7);
             drop((first, keeping));
             let until_then = renewed.load(Ordering::Relaxed);
             sleep(PERIOD * 3).await;
@@ -266,9 +280,18 @@ mod tests {
                 (renewed, keeper.start())
             })
             .unzip();
-        sleep(PERIOD + PERIOD / 4).await;
+        sleep(PERIOD + TICKS).await;
         assert!(counts.iter().all(|renewed| renewed.load(Ordering::Relaxed) == 1));
+        sleep(PERIOD * 4).await;
+        let times: Vec<_> = counts.iter().map(|renewed| renewed.load(Ordering::Relaxed)).collect();
+        assert!(times.iter().all(|times| (6..=8).contains(times)), "{times:?}");
+        let list = lists().pop().expect("a list");
+        let room = list.lock().entries.capacity();
         drop(keeping);
+        let (_, keeper) = counting();
+        let _keeping = keeper.start();
+        sleep(PERIOD).await;
+        assert!(list.lock().entries.capacity() < room, "what is not needed is given back");
     }
 
     #[tokio::test(start_paused = true)]
@@ -307,6 +330,41 @@ mod tests {
             tokio::task::yield_now().await;
             assert!(lists().pop().expect("a list").lock().has_rounds, "nobody tries again");
         });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn thousands_of_places_are_not_renewed_all_at_once() {
+        const PLACES: usize = 100 * CHUNK;
+        let (renewed, _) = counting();
+        let keeping: Vec<_> = (0..PLACES)
+            .map(|_| {
+                let renewed = Arc::clone(&renewed);
+                let count = move || _ = renewed.fetch_add(1, Ordering::Relaxed);
+                Keeper::at_once_every(PERIOD, count).start()
+            })
+            .collect();
+        let (mut before, mut most) = (0, 0);
+        for _ in 0..=100 {
+            sleep(PERIOD / 100).await;
+            let now = renewed.load(Ordering::Relaxed);
+            (most, before) = (most.max(now - before), now);
+        }
+        assert_eq!(before, PLACES);
+        assert!(most <= PLACES / 10, "{most} in a hundredth of the time");
+        drop(keeping);
+    }
+
+    #[test]
+    fn a_place_that_is_taken_while_the_runtime_ends_hangs_nobody() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build();
+        let runtime = runtime.expect("a runtime");
+        let handle = runtime.handle().clone();
+        drop(runtime);
+        let _inside = handle.enter();
+        let (_, keeper) = counting();
+        drop(keeper.start());
+        let (_, keeper) = counting();
+        drop(keeper.start());
     }
 
     #[test]

@@ -15,8 +15,9 @@ use super::limiter::RuleLimiter;
 use super::place::Place;
 use crate::Clock;
 
-/// How many times a place is renewed in the time after which it would expire: two may be lost.
-const RENEWALS_PER_EXPIRY: u32 = 3;
+/// Into how many parts the time is cut after which a place would expire: it is renewed three times before that, and two of
+/// these may be lost.
+const PARTS_OF_EXPIRY: u32 = 4;
 /// No place is renewed more often, however soon it expires.
 const SHORTEST: Duration = Duration::from_millis(1);
 
@@ -40,7 +41,7 @@ impl Holding {
 
 /// How often places are to be renewed that last for so long.
 pub fn renew_every(expires_after: Duration) -> Duration {
-    (expires_after / RENEWALS_PER_EXPIRY).max(SHORTEST)
+    (expires_after / PARTS_OF_EXPIRY).max(SHORTEST)
 }
 
 impl RuleDecision {
@@ -55,7 +56,7 @@ impl RuleDecision {
     /// let limiter = RuleLimiter::new(rules)?;
     /// let decision = limiter.check(&Call::new("d", &[]))?;
     /// let holding = decision.holding().expect("a place");
-    /// assert_eq!(holding.renew_every(), Duration::from_secs(20));
+    /// assert_eq!(holding.renew_every(), Duration::from_secs(15));
     /// assert!(limiter.renew(&holding));
     /// limiter.complete(decision, 200);
     /// assert!(!limiter.renew(&holding));

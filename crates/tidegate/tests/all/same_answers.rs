@@ -325,7 +325,7 @@ rules:
     let ann = [("user", "ann")];
     let first = three.check(&ann);
     let second = three.check(&ann);
-    assert_eq!(first[0].holding().unwrap().renew_every(), Duration::from_secs(10));
+    assert_eq!(first[0].holding().unwrap().renew_every(), Duration::from_millis(7_500));
     for round in 0..6 {
         three.wait(20 * SECOND);
         if round == 3 {
