@@ -100,9 +100,21 @@
           k = k - 1
         end
       elseif op == RELEASE or op == RENEW then
-        -- By its number; those of renewed leases are out of order. What looks like it may lie across two.
-        local wanted, k = pack('>I7I2', lease_h, lease_l), nil
-        local first = find(body, wanted, 1, true)
+        -- By its number, most often in order; those that were renewed are not. What looks like it may lie across two.
+        local low, high, k = 1, #body / 20, nil
+        while low <= high and not k do
+          local middle = floor((low + high) / 2)
+          local h, l = number(middle)
+          if h == lease_h and l == lease_l then
+            k = middle
+          elseif h < lease_h or h == lease_h and l < lease_l then
+            low = middle + 1
+          else
+            high = middle - 1
+          end
+        end
+        local wanted = pack('>I7I2', lease_h, lease_l)
+        local first = not k and find(body, wanted, 1, true)
         while first and not k do
           if first % 20 == 1 then k = (first + 19) / 20 else first = find(body, wanted, first + 1, true) end
         end
