@@ -138,7 +138,8 @@ impl Limits {
             asking.check_within(&call, delay_max, Protocol::Gateway).await
         };
         let give_back = move |asked: Result<Answer, _>| {
-            drop(asked.map(|answer| Ticket::new(&engine, Box::new(answer))));
+            let answer = asked.ok().map(Box::new);
+            drop(Ticket { engine, answer, status: None, keeping: None });
         };
         Awaited::new(asking, give_back).await
     }

@@ -167,7 +167,7 @@ impl Server {
         if has_failed {
             self.failed(&Cause::Status(status));
         } else {
-            self.tell(self.health.answered(), None);
+            self.tell(self.health.answered(Instant::now), None);
         }
         has_failed
     }

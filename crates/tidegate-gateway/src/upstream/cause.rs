@@ -20,7 +20,7 @@ pub(crate) enum Cause {
     Connect(io::Error),
     /// The connection broke.
     Cut(io::Error),
-    /// It ended in good order, and nothing had come.
+    /// It ended in good order before a whole answer.
     Closed,
     /// What came is no response, or one that can be read in two ways.
     NoHttp,
@@ -69,7 +69,7 @@ impl fmt::Display for Cause {
         match self {
             Self::Connect(error) => write!(f, "no connection: {}", text(error)),
             Self::Cut(error) => write!(f, "the connection broke: {}", text(error)),
-            Self::Closed => f.write_str("the connection was closed before an answer"),
+            Self::Closed => f.write_str("the connection was closed before a whole answer"),
             Self::NoHttp => f.write_str("the answer is no HTTP, or can be read in two ways"),
             Self::Broken(error) if error.is_parse() => {
                 write!(f, "the answer is no HTTP: {}", text(error))

@@ -64,13 +64,16 @@ impl Health {
             && self.ms(now) >= self.out_until_ms.load(Ordering::Relaxed)
     }
 
-    /// A request was answered.
-    pub(crate) fn answered(&self) -> Option<Change> {
-        if self.failures.load(Ordering::Relaxed) == 0 {
+    /// A request was answered. One that is left out may still answer what it was asked before, and is well again when
+    /// it is asked once more.
+    pub(crate) fn answered(&self, now: impl FnOnce() -> Instant) -> Option<Change> {
+        let was_out = self.outs.load(Ordering::Relaxed) > 0;
+        if self.failures.load(Ordering::Relaxed) == 0 && !was_out {
             return None;
         }
         self.failures.store(0, Ordering::Relaxed);
-        (self.outs.swap(0, Ordering::Relaxed) > 0).then_some(Change::Back)
+        let is_back = was_out && self.is_fit(now()) && self.outs.swap(0, Ordering::Relaxed) > 0;
+        is_back.then_some(Change::Back)
     }
 
     /// A request failed: no connection, no answer, or none in time.
@@ -115,6 +118,7 @@ impl Health {
         if is_well {
             self.out_until_ms.store(0, Ordering::Relaxed);
             self.failures.store(0, Ordering::Relaxed);
+            self.outs.store(0, Ordering::Relaxed);
         }
         Some(if is_well { Change::Back } else { Change::Out(None) })
     }
@@ -144,8 +148,10 @@ mod tests {
         assert_eq!(health.failed(back), Some(Change::Out(Some(OUT_FIRST * 2))));
         assert!(!health.is_fit(back + OUT_FIRST));
         assert!(health.is_fit(back + OUT_FIRST * 2));
-        assert_eq!(health.answered(), Some(Change::Back));
-        assert_eq!(health.answered(), None);
+        assert_eq!(health.answered(|| back), None, "it was asked before");
+        let back = back + OUT_FIRST * 2;
+        assert_eq!(health.answered(|| back), Some(Change::Back));
+        assert_eq!(health.answered(|| back), None);
     }
 
     #[test]
@@ -159,7 +165,7 @@ mod tests {
                 told += usize::from(change == Some(Change::Fails));
                 assert!(matches!(change, None | Some(Change::Fails)), "{change:?}");
             }
-            assert_eq!(health.answered(), None);
+            assert_eq!(health.answered(|| start), None);
         }
         assert_eq!(told, 20);
     }
@@ -170,7 +176,7 @@ mod tests {
         let health = Health::new(start);
         for _ in 0..20 {
             assert!(!matches!(health.failed(start), Some(Change::Out(_))));
-            assert_eq!(health.answered(), None);
+            assert_eq!(health.answered(|| start), None);
         }
         assert!(health.is_fit(start));
     }
@@ -184,7 +190,10 @@ mod tests {
         assert_eq!(health.probed(false), None);
         assert_eq!(health.probed(false), Some(Change::Out(None)));
         assert!(!health.is_fit(now));
+        (0..FAILURES_MAX).for_each(|_| _ = health.failed(now));
         assert_eq!((health.probed(true), health.probed(true)), (None, Some(Change::Back)));
         assert!(health.is_fit(now));
+        let _ = health.failed(now);
+        assert_eq!(health.answered(|| now), None, "that it is back was told");
     }
 }

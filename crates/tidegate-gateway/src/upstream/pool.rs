@@ -359,7 +359,7 @@ impl Asked {
         if is_sound {
             return Ok((response, lent));
         }
-        lent.keep_out();
+        lent.cut();
         Err(SendError::Ambiguous)
     }
 
@@ -431,9 +431,16 @@ impl Drop for Open {
 }
 
 impl Lent {
-    /// Keeps the connection from being used again, as one that has become a tunnel, or that says what nobody can read.
+    /// Keeps the connection from being used again, as one that has become a tunnel.
     pub(crate) fn keep_out(mut self) {
         self.sender = None;
+    }
+
+    /// Ends the connection, and what is still sent over it.
+    fn cut(mut self) {
+        if let Some(one) = self.sender.take() {
+            one.task.abort();
+        }
     }
 }
 

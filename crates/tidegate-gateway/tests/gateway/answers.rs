@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tidegate_gateway::Running;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -80,6 +81,44 @@ async fn an_answer_that_can_be_read_in_two_ways_is_a_failure_whichever_way_it_co
         }
         assert_eq!(outcomes[0], outcomes[1], "{method} {answer:?}");
     }
+}
+
+#[tokio::test]
+async fn an_upload_that_is_answered_in_two_ways_and_not_read_leaves_no_connection() {
+    const BODY_BYTES: usize = 32 << 20;
+    let (release, released) = tokio::sync::watch::channel(false);
+    let upstream = Upstream::accepting(move |mut stream, _| {
+        let mut released = released.clone();
+        async move {
+            if read_head(&mut stream).await.is_some() {
+                // By then there is no room any more for what it does not read.
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                let answer =
+                    "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n";
+                let _ = stream.write_all(answer.as_bytes()).await;
+                // It keeps the connection, and reads no more of it.
+                let _ = released.wait_for(|is_over| *is_over).await;
+            }
+        }
+    })
+    .await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let mut client = TcpStream::connect(port(&running)).await.unwrap();
+    let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY_BYTES}\r\n\r\n");
+    client.write_all(head.as_bytes()).await.unwrap();
+    let (mut reading, mut writing) = client.into_split();
+    let sending = tokio::spawn(async move {
+        let chunk = vec![b'x'; 64 << 10];
+        while writing.write_all(&chunk).await.is_ok() {}
+    });
+    let mut told = [0; 12];
+    reading.read_exact(&mut told).await.unwrap();
+    assert_eq!(&told, b"HTTP/1.1 502");
+    until("closed", || running.counts().upstream_connections == 0).await;
+    drop(reading);
+    sending.abort();
+    until_idle(&running).await;
+    release.send_replace(true);
 }
 
 #[tokio::test]
