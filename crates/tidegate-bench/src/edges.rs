@@ -99,10 +99,14 @@ fn middleware(
         (Around::TidegateInside, Around::Nothing, None),
         (Around::TidegateFewHeaders, Around::Governor, Some(Target::AtLeast(1.0))),
         (Around::TidegateNoHeaders, Around::GovernorNoHeaders, Some(Target::AtLeast(1.0))),
-        // The same where requests carry no addresses. tower_governor needs them there, so beside it that is another figure.
+        // The same where requests carry no addresses, as our documents have it. tower_governor needs them there.
         (Around::TidegateByConnection, Around::NothingByConnection, Some(Target::AtLeast(0.93))),
-        (Around::TidegateFewHeadersByConnection, Around::Governor, None),
-        (Around::TidegateNoHeadersByConnection, Around::GovernorNoHeaders, None),
+        (Around::TidegateFewHeadersByConnection, Around::Governor, Some(Target::AtLeast(1.0))),
+        (
+            Around::TidegateNoHeadersByConnection,
+            Around::GovernorNoHeaders,
+            Some(Target::AtLeast(1.0)),
+        ),
         (Around::NothingByConnection, Around::Nothing, None),
         (Around::TidegateByConnection, Around::Nothing, None),
         (Around::TidegateFewHeadersInside, Around::GovernorInside, None),

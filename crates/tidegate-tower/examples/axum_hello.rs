@@ -4,7 +4,6 @@
 //! `curl -i http://127.0.0.1:3000/` eleven times.
 
 use std::error::Error;
-use std::net::SocketAddr;
 
 use axum::{Router, routing::get};
 use tidegate::RuleLimiter;
@@ -22,6 +21,6 @@ pub(crate) fn app() -> Result<RateLimit<Router, RuleLimiter, InAxum>, Box<dyn Er
 async fn main() -> Result<(), Box<dyn Error>> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     // Without the address of the peer there would be nobody to count.
-    let service = app()?.into_make_service_with_connect_info::<SocketAddr>();
+    let service = app()?.into_make_service_with_peers();
     Ok(axum::serve(listener, service).await?)
 }

@@ -24,7 +24,6 @@ impl<D: Decide, W> RateLimitLayer<D, W> {
     /// `MatchedPath`, is not known there yet.
     ///
     /// ```no_run
-    /// # use std::net::SocketAddr;
     /// use axum::{Router, routing::get};
     /// # use tidegate::RuleLimiter;
     /// use tidegate_tower::RateLimitLayer;
@@ -34,7 +33,7 @@ impl<D: Decide, W> RateLimitLayer<D, W> {
     /// # let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     /// let app = Router::new().route("/", get(async || "hello"));
     /// let app = RateLimitLayer::new(limiter).around(app);
-    /// axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    /// axum::serve(listener, app.into_make_service_with_peers()).await?;
     /// # Ok(())
     /// # }
     /// ```
