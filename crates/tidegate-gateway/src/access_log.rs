@@ -57,12 +57,15 @@ pub(crate) struct AccessLog {
     lost: Arc<AtomicU64>,
     /// Whether the thread has something to write to, and does not wait for who reads a pipe.
     is_open: Arc<AtomicBool>,
+    /// Whether the file was moved away, and another is to be opened.
+    is_moved: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
 enum Message {
     Line(String),
-    Reopen,
+    /// There is something to be done that is no line.
+    Wake,
     /// Tells when everything before it is written, by being dropped.
     Written(oneshot::Sender<()>),
 }
@@ -80,16 +83,28 @@ impl AccessLog {
         let is_open = Arc::new(AtomicBool::new(out.is_some()));
         let is_stale = out.is_none();
         let tells = Arc::clone(&is_open);
-        let writer = Writer { path, out, is_stale, is_open: tells, is_failing: false, lost: 0 };
+        let is_moved = Arc::new(AtomicBool::new(false));
+        let hears = Arc::clone(&is_moved);
+        let writer = Writer {
+            path,
+            out,
+            is_stale,
+            is_open: tells,
+            is_moved: hears,
+            is_failing: false,
+            lost: 0,
+        };
         let writing = move || writer.run(&taken);
         thread::Builder::new().name("access-log".to_owned()).spawn(writing)?;
-        Ok(Self { lines, format: settings.format, lost: Arc::default(), is_open })
+        Ok(Self { lines, format: settings.format, lost: Arc::default(), is_open, is_moved })
     }
 
     /// Opens the file anew, after another program has moved it away.
     pub(crate) fn reopen(&self) {
-        // A queue that is full is written soon, and the next signal comes.
-        let _ = self.lines.try_send(Message::Reopen);
+        // ORDERING: it stands for itself, here and where it is read.
+        self.is_moved.store(true, Ordering::Relaxed);
+        // Where the queue is full, the thread looks when it has written it.
+        let _ = self.lines.try_send(Message::Wake);
     }
 
     /// Waits until all that was logged is written, for the end of a process; not for long where the disk
@@ -149,6 +164,7 @@ struct Writer {
     /// Whether another file is to be opened, and was not to be had so far.
     is_stale: bool,
     is_open: Arc<AtomicBool>,
+    is_moved: Arc<AtomicBool>,
     is_failing: bool,
     /// How many lines were lost since it fails.
     lost: u64,
@@ -161,7 +177,7 @@ impl Writer {
         let opened = self.refresh();
         self.note(opened, 0);
         while let Ok(first) = taken.recv() {
-            let (mut lines, mut reopens) = (0, false);
+            let mut lines = 0;
             let mut waiting = Vec::new();
             for message in std::iter::once(first).chain(taken.try_iter().take(LINES_MAX)) {
                 match message {
@@ -169,7 +185,7 @@ impl Writer {
                         buffer.extend_from_slice(line.as_bytes());
                         lines += 1;
                     }
-                    Message::Reopen => reopens = true,
+                    Message::Wake => {}
                     Message::Written(written) => waiting.push(written),
                 }
             }
@@ -180,7 +196,7 @@ impl Writer {
             self.note(opened.and(written), lost);
             buffer.clear();
             drop(waiting);
-            if reopens {
+            if self.is_moved.swap(false, Ordering::Relaxed) {
                 self.is_stale = true;
                 let opened = self.refresh();
                 self.note(opened, 0);
@@ -387,7 +403,8 @@ mod tests {
 
     fn log(format: AccessLogFormat) -> (AccessLog, Receiver<Message>) {
         let (lines, taken) = sync_channel(LINES_MAX);
-        (AccessLog { lines, format, lost: Arc::default(), is_open: Arc::default() }, taken)
+        let (lost, is_open, is_moved) = Default::default();
+        (AccessLog { lines, format, lost, is_open, is_moved }, taken)
     }
 
     fn line(format: AccessLogFormat) -> String {
@@ -449,5 +466,33 @@ mod tests {
             drop(entry(&log));
         }
         assert_eq!(log.lost.load(Ordering::Relaxed), 5);
+    }
+
+    #[tokio::test]
+    async fn a_file_is_opened_anew_also_where_many_lines_wait() {
+        let name = format!("tidegate-access-log-{}", std::process::id());
+        let [path, moved] = ["", ".1"].map(|end| std::env::temp_dir().join(name.clone() + end));
+        let (log, taken) = log(AccessLogFormat::Combined);
+        let writer = Writer {
+            out: Some(opened(Some(&path)).unwrap()),
+            path: Some(path.clone()),
+            is_stale: false,
+            is_open: Arc::clone(&log.is_open),
+            is_moved: Arc::clone(&log.is_moved),
+            is_failing: false,
+            lost: 0,
+        };
+        std::fs::rename(&path, &moved).unwrap();
+        for _ in 0..LINES_MAX {
+            drop(entry(&log));
+        }
+        log.reopen();
+        drop(log);
+        writer.run(&taken);
+        let lines = std::fs::read_to_string(&moved).unwrap().lines().count();
+        assert_eq!((lines, path.exists()), (LINES_MAX, true));
+        for file in [path, moved] {
+            std::fs::remove_file(file).unwrap();
+        }
     }
 }
