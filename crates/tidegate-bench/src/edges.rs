@@ -27,7 +27,7 @@ use self::served::Around;
 use crate::parts;
 use crate::targets::{Figure, Target};
 use crate::wire::load::{self, Driver};
-use crate::wire::scenario::Scenario;
+use crate::wire::scenario::{Scenario, Tried};
 use crate::wire::server::Cores;
 use crate::wire::{Effort, entrant};
 
@@ -77,21 +77,17 @@ pub(crate) fn figures(
     Ok((figures, notes))
 }
 
-/// One app several times, each with the core of the servers to itself while it is asked.
+/// One app several times, each with the core of the servers to itself while it is asked. All are started several times.
 fn middleware(
     tidegate: &Path,
     cores: Cores,
     effort: Effort,
 ) -> Result<(Vec<Figure>, Vec<String>), Box<dyn Error>> {
-    let start = |around: Around| served::start(around, around.name(), cores.server);
-    let servers = Around::ALL.map(start).into_iter().collect::<Result<Vec<_>, _>>()?;
-    let entrants = Around::ALL
-        .iter()
-        .zip(&servers)
-        .map(|(around, server)| entrant(around.name(), server, &["http"], None));
-    let driver = Driver { tidegate: tidegate.to_owned(), core: cores.load, keys: load::KEYS };
-    let scenario = Scenario::closed("an axum app", 16, 1, entrants.collect());
-    let tried = scenario.run(&driver, effort)?;
+    let (starts, effort) = effort.over_starts();
+    let mut tried = started(tidegate, cores, effort)?;
+    for _ in 1..starts {
+        tried = tried.and(started(tidegate, cores, effort)?);
+    }
     let mut figures = tried.rates();
     // Beside tower_governor in the same place; with few headers ours has one more, and without headers none.
     for (ours, other, target) in [
@@ -122,4 +118,16 @@ fn middleware(
         figures.extend(tried.ratio(&name, (ours.name(), other.name()), target));
     }
     Ok((figures, tried.idle_servers()))
+}
+
+/// All of them, started once.
+fn started(tidegate: &Path, cores: Cores, effort: Effort) -> Result<Tried, Box<dyn Error>> {
+    let start = |around: Around| served::start(around, around.name(), cores.server);
+    let servers = Around::ALL.map(start).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let entrants = Around::ALL
+        .iter()
+        .zip(&servers)
+        .map(|(around, server)| entrant(around.name(), server, &["http"], None));
+    let driver = Driver { tidegate: tidegate.to_owned(), core: cores.load, keys: load::KEYS };
+    Scenario::closed("an axum app", 16, 1, entrants.collect()).run(&driver, effort)
 }

@@ -55,6 +55,12 @@ pub(crate) struct Effort {
 }
 
 impl Effort {
+    /// About as many rounds in all, spread over several starts of the servers.
+    pub(crate) fn over_starts(self) -> (usize, Self) {
+        const ROUNDS_OF_A_START: usize = 3;
+        (self.rounds.div_ceil(ROUNDS_OF_A_START), Self { rounds: ROUNDS_OF_A_START, ..self })
+    }
+
     pub(crate) fn of(quick: bool) -> Self {
         if quick {
             Self { rounds: 4, seconds: 0.5, starts: 5 }

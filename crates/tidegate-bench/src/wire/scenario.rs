@@ -147,6 +147,18 @@ fn median(sorted: &[f64]) -> f64 {
 const OURS: usize = 0;
 
 impl Tried {
+    /// The same scenario measured again, with servers that were started anew: where a program comes to lie in memory makes
+    /// it faster or slower by some hundredths for as long as it runs.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        for (samples, more) in self.results.iter_mut().zip(other.results) {
+            samples.rounds.extend(more.rounds);
+            samples.busy_seconds += more.busy_seconds;
+            samples.seconds += more.seconds;
+            samples.requests += more.requests;
+        }
+        self
+    }
+
     /// Requests per second, and ours over each other's; and what a request took of the processor,
     /// which the load cannot distort.
     pub(crate) fn throughput(&self) -> Vec<Figure> {
