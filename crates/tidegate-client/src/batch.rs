@@ -1,9 +1,9 @@
 //! Calls that are made at the same time, sent together: one message for all of them, and one answer.
 //!
-//! Nobody waits for company that does not come. The first call of a batch lets whoever is about to call do
-//! so, for as long as more keep coming and the window is open; and while enough batches are under way, the
-//! next one gathers. So a call that comes within the window of another may go alone, but only while the
-//! connections have room for both.
+//! Nobody waits for company that does not come, unless settings have it linger. The first call of a batch lets
+//! whoever is about to call do so, for as long as more keep coming and the window is open; and while enough batches
+//! are under way, the next one gathers. So a call that comes within the window of another may go alone, but only
+//! while the connections have room for both.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use http::uri::PathAndQuery;
 use prost::Message as _;
 use tidegate_proto::tidegate::v1::limiter_client::LimiterClient;
 use tidegate_proto::tidegate::v1::{CheckRequest, CheckResponse, CheckResult, check_result};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tonic::client::Grpc;
 use tonic::transport::Channel;
@@ -25,6 +25,7 @@ use tonic_prost::ProstCodec;
 use crate::client::{of_check, within};
 use crate::config::ClientBuilder;
 use crate::error::ClientError;
+use crate::pause::pause;
 use crate::pool::Pool;
 use crate::tell::Teller;
 
@@ -48,8 +49,12 @@ pub(crate) struct Batches {
     teller: Arc<Teller>,
     /// Zero where each call is sent by itself.
     window: Duration,
+    /// How long the first call of a batch waits in any case.
+    linger: Duration,
     deadline: Duration,
     queue: Mutex<Queue>,
+    /// There are as many calls as go into one message.
+    is_full: Notify,
     /// For calls that wait to be sent, and for those that are sent alone until they are answered.
     room: Arc<Semaphore>,
     /// How many messages were answered so far.
@@ -107,11 +112,21 @@ struct Results {
 
 impl Batches {
     pub(crate) fn new(pool: Arc<Pool>, teller: Arc<Teller>, settings: &ClientBuilder) -> Arc<Self> {
-        let ClientBuilder { window, deadline, .. } = *settings;
+        let ClientBuilder { window, linger, deadline, .. } = *settings;
         let under_way = Arc::new(Semaphore::new(pool.len() * UNDER_WAY_PER_CONNECTION));
         let room = Arc::new(Semaphore::new(QUEUE_MAX));
-        let (queue, answered) = (Mutex::default(), AtomicU64::new(0));
-        Arc::new(Self { pool, teller, window, deadline, queue, room, answered, under_way })
+        Arc::new(Self {
+            pool,
+            teller,
+            window,
+            linger,
+            deadline,
+            queue: Mutex::default(),
+            is_full: Notify::new(),
+            room,
+            answered: AtomicU64::new(0),
+            under_way,
+        })
     }
 
     /// Sends a call, an encoded `CheckRequest`, with others if that is wanted, and waits for its answer until then.
@@ -169,6 +184,9 @@ impl Batches {
         let mut queue = self.queue();
         queue.calls.push_back(waiting);
         queue.came += 1;
+        if queue.calls.len() == CALLS_MAX {
+            self.is_full.notify_waiters();
+        }
         if !std::mem::replace(&mut queue.is_attended, true) {
             tokio::spawn(Arc::clone(self).gather());
         }
@@ -187,6 +205,9 @@ impl Batches {
 
     async fn wait_for_company(&self) {
         let opened_at = Instant::now();
+        if !self.linger.is_zero() {
+            self.linger().await;
+        }
         let mut before = 0;
         loop {
             let count = self.queue().calls.len();
@@ -195,6 +216,19 @@ impl Batches {
             }
             before = count;
             tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits for calls that nobody is about to make yet.
+    async fn linger(&self) {
+        let is_full = self.is_full.notified();
+        // Whoever comes after this look finds somebody to be told.
+        let count = self.queue().calls.len();
+        if (1..CALLS_MAX).contains(&count) {
+            tokio::select! {
+                () = pause(self.linger) => {}
+                () = is_full => {}
+            }
         }
     }
 

@@ -21,6 +21,7 @@ pub struct ClientBuilder {
     pub(crate) deadline: Duration,
     pub(crate) keep_alive: Duration,
     pub(crate) window: Duration,
+    pub(crate) linger: Duration,
     pub(crate) retries_max: u32,
     pub(crate) budget: Arc<RetryBudget>,
     pub(crate) while_away: WhileAway,
@@ -63,6 +64,7 @@ impl ClientBuilder {
             deadline: Self::DEADLINE_DEFAULT,
             keep_alive: Self::KEEP_ALIVE_DEFAULT,
             window: Self::WINDOW_DEFAULT,
+            linger: Duration::ZERO,
             retries_max: Self::RETRIES_MAX_DEFAULT,
             budget: Arc::default(),
             while_away: WhileAway::default(),
@@ -90,9 +92,18 @@ impl ClientBuilder {
 
     /// How long the first call of a batch waits for others at most, while others keep coming: once all tasks that were
     /// ready have run and brought no more calls, it goes. Zero sends each call
-    /// by itself.
+    /// by itself, whatever they would [linger](Self::linger).
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window;
+        self
+    }
+
+    /// How long the first call of a batch waits in any case, though nobody else may be about to call; zero unless said, and
+    /// at most [`DEADLINE_MAX`](Self::DEADLINE_MAX). All calls that are made within that time share a message, as many as
+    /// one holds, and a call that nobody joins takes so much longer. It pays where many callers make few calls each and the
+    /// daemon is to hear as few messages as can be.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = linger.min(Self::DEADLINE_MAX);
         self
     }
 
@@ -128,6 +139,9 @@ impl ClientBuilder {
         }
         if self.keep_alive.is_zero() {
             return Err(ConfigError::Zero("keep_alive"));
+        }
+        if self.linger >= self.deadline {
+            return Err(ConfigError::Linger);
         }
         let endpoint = Endpoint::from(address(&self.address)?);
         // Whoever waits for a connection waits no longer than for an answer.

@@ -66,6 +66,8 @@ pub enum ConfigError {
     Scheme,
     /// A number is 0 that has to be more.
     Zero(&'static str),
+    /// Calls would linger until their deadline.
+    Linger,
 }
 
 impl fmt::Display for ConfigError {
@@ -77,6 +79,7 @@ impl fmt::Display for ConfigError {
                  give the address of a proxy that adds it, like http://127.0.0.1:8081",
             ),
             Self::Zero(what) => write!(f, "`{what}` has to be more than 0"),
+            Self::Linger => f.write_str("`linger` has to be less than `deadline`"),
         }
     }
 }

@@ -24,6 +24,7 @@
 //! | `config` | [`ClientBuilder`]: deadlines, the window, retries, what happens while the daemon is away |
 //! | `answer` | [`Answer`]: what was decided, wherever |
 //! | `batch` | calls that are made at the same time, sent together |
+//! | `pause` | waiting for less than a millisecond |
 //! | `tell` | what the daemon is told after a call |
 //! | `pool` | the connections |
 //! | `breaker` | whether the daemon is worth asking |
@@ -41,6 +42,7 @@ mod client;
 mod config;
 mod decide;
 mod error;
+mod pause;
 mod pool;
 mod tell;
 pub mod throttled;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fake::{Act, Fake, PATIENCE, until};
 use tidegate::{Call, RuleLimiter};
-use tidegate_client::{Client, ClientError, ConfigError, RetryBudget, WhileAway};
+use tidegate_client::{Client, ClientBuilder, ClientError, ConfigError, RetryBudget, WhileAway};
 use tidegate_proto::tidegate::v1::{CheckResponse, LimitStatus};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -54,6 +54,53 @@ async fn a_call_alone_is_sent_alone_and_without_a_window_all_are() {
     let client = fake.client().await.window(Duration::ZERO).build().unwrap();
     check_together(&client, 10, 0).await;
     assert_eq!(fake.heard().single, 10);
+}
+
+#[tokio::test]
+async fn calls_that_linger_share_a_message_with_those_that_come_within_that_time() {
+    // More than the window, and more than a machine that is busy with something else takes for the calls below.
+    const LINGER: Duration = Duration::from_millis(500);
+    let fake = Fake::new(|_| Act::Allow);
+    let client = fake.client().await.linger(LINGER).deadline(PATIENCE).build().unwrap();
+    let mut checking = JoinSet::new();
+    let began = Instant::now();
+    for _ in 0..5 {
+        let client = client.clone();
+        checking.spawn(async move { check(&client, "a").await.unwrap() });
+        // Everything that is to be done is done before the next one comes.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    checking.join_all().await;
+    assert_eq!(fake.heard().messages, [5]);
+    assert!(began.elapsed() >= LINGER);
+    // A message that is full goes at once.
+    let began = Instant::now();
+    check_together(&client, 1_000, 0).await;
+    assert_eq!(fake.heard().messages, [5, 1_000]);
+    assert!(began.elapsed() < LINGER);
+}
+
+#[tokio::test]
+async fn calls_fifty_microseconds_apart_share_a_message_where_they_linger() {
+    const ROUNDS: usize = 50;
+    let fake = Fake::new(|_| Act::Allow);
+    let client = fake.client().await.linger(ClientBuilder::WINDOW_DEFAULT).build().unwrap();
+    for _ in 0..ROUNDS {
+        let first = tokio::spawn({
+            let client = client.clone();
+            async move { check(&client, "a").await.unwrap() }
+        });
+        let apart = Instant::now();
+        while apart.elapsed() < Duration::from_micros(50) {
+            tokio::task::yield_now().await;
+        }
+        assert!(check(&client, "b").await.unwrap().is_allowed());
+        assert!(first.await.unwrap().is_allowed());
+    }
+    // Now and then something else has the processor for longer than the window.
+    let messages = fake.heard().messages;
+    let shared = messages.iter().filter(|calls| **calls == 2).count();
+    assert!(shared >= ROUNDS / 4, "{messages:?}");
 }
 
 #[tokio::test]
@@ -355,12 +402,15 @@ async fn for_ever_is_a_deadline_and_a_time_to_wait() {
 
 #[tokio::test]
 async fn settings_that_cannot_work_are_refused() {
-    let error = |builder: tidegate_client::ClientBuilder| builder.build().unwrap_err();
+    let error = |builder: ClientBuilder| builder.build().unwrap_err();
     let builder = Client::builder("http://127.0.0.1:1");
     assert_eq!(error(builder.clone().connections(0)), ConfigError::Zero("connections"));
     let zero = Duration::ZERO;
     assert_eq!(error(builder.clone().deadline(zero)), ConfigError::Zero("deadline"));
-    assert_eq!(error(builder.keep_alive(zero)), ConfigError::Zero("keep_alive"));
+    assert_eq!(error(builder.clone().keep_alive(zero)), ConfigError::Zero("keep_alive"));
+    let as_long = builder.clone().linger(ClientBuilder::DEADLINE_DEFAULT);
+    assert_eq!(error(as_long), ConfigError::Linger);
+    assert_eq!(error(builder.linger(Duration::MAX).deadline(Duration::MAX)), ConfigError::Linger);
 }
 
 #[tokio::test]

@@ -1,0 +1,55 @@
+//! Waiting for less than a millisecond, for which timers of the runtime are too coarse.
+
+use std::thread;
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+/// From here on a millisecond more or less makes no difference.
+const COARSE: Duration = Duration::from_millis(20);
+
+/// Waits for so long, and some tens of microseconds longer: a thread of the runtime's sleeps, of those that may. Where all
+/// of them are busy its timer comes first, a millisecond or two later.
+#[expect(clippy::disallowed_methods, reason = "the thread is one of those that may block")]
+pub(crate) async fn pause(time: Duration) {
+    if time >= COARSE {
+        return sleep(time).await;
+    }
+    tokio::select! {
+        // That the runtime ends is noticed elsewhere.
+        _ended = spawn_blocking(move || thread::sleep(time)) => {}
+        () = sleep(time) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pause_is_never_shorter_and_mostly_hardly_longer() {
+        let mut took = Vec::new();
+        for _ in 0..50 {
+            let began = Instant::now();
+            pause(Duration::from_micros(200)).await;
+            took.push(began.elapsed());
+        }
+        assert!(took.iter().all(|took| *took >= Duration::from_micros(200)), "{took:?}");
+        // A millisecond is what a timer of the runtime would take at the least. Others may have the processor.
+        let shortest = took.iter().min();
+        assert!(shortest < Some(&Duration::from_millis(1)), "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn no_time_and_long_times_pass_too() {
+        pause(Duration::ZERO).await;
+        pause(Duration::from_nanos(1)).await;
+        pause(Duration::from_millis(2)).await;
+        let began = Instant::now();
+        pause(Duration::from_millis(25)).await;
+        assert!(began.elapsed() >= Duration::from_millis(25));
+    }
+}
