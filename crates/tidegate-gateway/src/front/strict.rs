@@ -3,8 +3,8 @@
 //! alone, with folded lines, or with line ends that are none. Hyper settles some of these silently, which
 //! hides them from whoever should refuse them.
 //!
-//! It follows the bytes without keeping them. Where it finds a fault it spoils the end of the line, so that
-//! hyper refuses the request with 400 and closes the connection.
+//! It follows the bytes without keeping them. Where it finds a fault it sees to it that the line ends with what hyper
+//! refuses there, with 400 and a closed connection.
 
 use std::io;
 use std::pin::Pin;
@@ -13,13 +13,13 @@ use std::task::{Context, Poll, ready};
 use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The longest line that is followed. Hyper takes no head that is longer than this.
+/// The longest line that is followed.
 const LINE_BYTES_MAX: usize = 1 << 20;
 /// The most hexadecimal digits of a chunk's size: those of 64 bits.
 const SIZE_DIGITS_MAX: usize = 16;
 /// The longest body that somebody may say is to come: many servers count with a sign.
 const BODY_BYTES_MAX: u64 = i64::MAX as u64;
-/// A byte that belongs in no head and no size.
+/// A byte that belongs in no head, no size of a chunk and no trailer.
 const SPOILT: u8 = 0;
 
 /// A stream whose requests are looked at as they are read.
@@ -33,7 +33,7 @@ impl<S> Strict<S> {
     /// Looks at requests, unless the stream speaks HTTP/2, which frames them in one way only.
     pub(crate) fn new(stream: S, is_http2: bool) -> Self {
         let at = if is_http2 { At::Through } else { At::HEAD };
-        Self { stream, scanner: Scanner { at, line: Vec::new() } }
+        Self { stream, scanner: Scanner::new(at) }
     }
 }
 
@@ -124,6 +124,10 @@ struct Scanner {
 }
 
 impl Scanner {
+    fn new(at: At) -> Self {
+        Self { at, line: Vec::new() }
+    }
+
     /// Follows what was read, and spoils it where there is a fault.
     fn scan(&mut self, bytes: &mut [u8]) {
         let mut start = 0;
@@ -157,23 +161,37 @@ impl Scanner {
             self.line.extend_from_slice(&bytes[start..]);
             if self.line.len() > LINE_BYTES_MAX {
                 self.at = At::Through;
+                spoil(bytes);
             }
             return bytes.len();
         };
         let end = start + length;
+        let line = &bytes[start..end];
+        let has_return = line.last().or(self.line.last()) == Some(&b'\r');
         let next = if self.line.is_empty() {
-            after(self.at, &bytes[start..end])
+            after(self.at, line)
         } else {
-            self.line.extend_from_slice(&bytes[start..end]);
+            self.line.extend_from_slice(line);
             let next = after(self.at, &self.line);
             self.line.clear();
             next
         };
         self.at = next.unwrap_or_else(|Fault| {
-            bytes[end] = SPOILT;
+            // An extension of a chunk goes on over any other byte, and what follows would be read as a part of it. A
+            // line feed by itself is refused there.
+            if has_return || self.at != At::Size {
+                spoil(&mut bytes[..=end]);
+            }
             At::Through
         });
         end + 1
+    }
+}
+
+/// Makes the last byte one that hyper takes nowhere but in a body, and in an extension of a chunk.
+fn spoil(bytes: &mut [u8]) {
+    if let Some(last) = bytes.last_mut() {
+        *last = SPOILT;
     }
 }
 
@@ -269,7 +287,7 @@ mod tests {
     /// Whether some byte is spoilt, however the text is cut into reads.
     fn is_refused(text: &str) -> bool {
         let refused = |cut: usize| {
-            let mut scanner = Scanner { at: At::HEAD, line: Vec::new() };
+            let mut scanner = Scanner::new(At::HEAD);
             let mut bytes = text.as_bytes().to_vec();
             bytes.chunks_mut(cut).for_each(|part| scanner.scan(part));
             bytes != text.as_bytes()
@@ -314,21 +332,36 @@ mod tests {
     #[test]
     fn chunks_have_one_reading_only() {
         let head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
-        for body in [
-            "x\r\n",
-            "\r\n",
-            "5\nhello",
-            "5;a\nhello",
-            "+5\r\n",
-            "5 5\r\n",
-            "10000000000000000\r\n",
-        ] {
+        for body in ["x\r\n", "\r\n", "+5\r\n", "5 5\r\n", "10000000000000000\r\n"] {
             assert!(is_refused(&format!("{head}{body}")), "{body:?}");
         }
         assert!(is_refused(&format!("{head}2\r\nabc\r\n0\r\n\r\n")), "longer than its size");
         assert!(!is_refused(&format!(
             "{head}3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nt: 1\r\n\r\n"
         )));
+    }
+
+    /// Hyper refuses it as it is, and would take another byte for a part of the extension.
+    #[test]
+    fn a_line_feed_alone_behind_the_size_of_a_chunk_stays_and_ends_the_request() {
+        for line in ["5\n", "5;a\n", "5;\n", "\n"] {
+            for cut in [1, 2, line.len()] {
+                let mut scanner = Scanner::new(At::Size);
+                let mut bytes = line.as_bytes().to_vec();
+                bytes.chunks_mut(cut).for_each(|part| scanner.scan(part));
+                assert_eq!((scanner.at, &bytes[..]), (At::Through, line.as_bytes()), "{line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_to_be_followed_is_refused() {
+        for at in [At::HEAD, At::Size, At::Trailers] {
+            let mut scanner = Scanner::new(at);
+            let mut bytes = vec![b'0'; LINE_BYTES_MAX + 1];
+            bytes.chunks_mut(1 << 10).for_each(|part| scanner.scan(part));
+            assert_eq!((scanner.at, bytes.last()), (At::Through, Some(&SPOILT)));
+        }
     }
 
     #[test]

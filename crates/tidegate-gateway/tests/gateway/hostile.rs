@@ -90,6 +90,30 @@ async fn chunks_that_are_none_get_400() {
     until_idle(&running).await;
 }
 
+/// Others end a line where there is a line feed alone, and count to any number of zeros.
+#[tokio::test]
+async fn lines_about_chunks_that_others_end_elsewhere_hide_no_request() {
+    let (_upstream, running) = quiet().await;
+    let ambiguous =
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for body in [
+        format!("2;\nxx\r\n4a\r\n0\r\n\r\n{SMUGGLED}"),
+        format!("2;a=b\n\r\n4a\r\n0\r\n\r\n{SMUGGLED}"),
+        format!("{}2\r\n4a\r\n0\r\n\r\n{ambiguous}0\r\n\r\n", "0".repeat(2 << 20)),
+        format!("2{}\r\n4a\r\n0\r\n\r\n{ambiguous}0\r\n\r\n", " ".repeat(2 << 20)),
+    ] {
+        let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let mut stream = TcpStream::connect(port(&running)).await.unwrap();
+        // It is closed before all of it was read.
+        let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
+        let _ = stream.shutdown().await;
+        let answer = read_all(&mut stream).await;
+        let is_refused = answer.starts_with("HTTP/1.1 400 ") || answer.is_empty();
+        assert!(is_refused && answer.matches("HTTP/1.1 ").count() <= 1, "{answer}");
+    }
+    until_idle(&running).await;
+}
+
 #[tokio::test]
 async fn methods_for_other_proxies_are_not_forwarded() {
     let (upstream, running) = quiet().await;
