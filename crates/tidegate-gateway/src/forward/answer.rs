@@ -5,7 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, DATE, TRAILER};
 use http::{HeaderMap, Method, StatusCode, Version};
 
@@ -76,20 +76,41 @@ pub(crate) async fn exchange(
 
 async fn read(mut line: Line, asked: &Method, reply: &mut Reply) -> Result<Answer, Cause> {
     loop {
-        if let Some(length) = head::end(&line.input) {
-            let head = line.input.split_to(length).freeze();
-            let begun = begin(&head, asked, reply).map_err(|NoHead| Cause::NoHttp)?;
-            // What comes before the response itself is for us alone.
-            let Some(Begun { status, reason, framing, can_stay }) = begun else { continue };
+        let begun = take(&mut line.input, asked, reply).map_err(|NoHead| Cause::NoHttp)?;
+        if let Some(Begun { status, reason, framing, can_stay }) = begun {
             return Ok(Answer { line, status, reason, framing, can_stay });
-        }
-        if line.input.len() > HEAD_BYTES_MAX || !may_begin(&line.input) {
-            return Err(Cause::NoHttp);
         }
         if line.read().await.map_err(Cause::Cut)? == 0 {
             return Err(Cause::Closed);
         }
     }
+}
+
+/// Takes the head of a response from what has come; `None` where more has to come.
+pub(crate) fn take(
+    input: &mut BytesMut,
+    asked: &Method,
+    reply: &mut Reply,
+) -> Result<Option<Begun>, NoHead> {
+    loop {
+        // As many readers do, ours of other ways among them.
+        let skipped = empty_lines(input);
+        let Some(length) = head::end(&input[skipped..]) else {
+            let may_come = input.len() <= HEAD_BYTES_MAX && may_begin(&input[skipped..]);
+            return if may_come { Ok(None) } else { Err(NoHead) };
+        };
+        let head = input.split_to(skipped + length).freeze();
+        // What comes before the response itself is for us alone.
+        if let Some(begun) = begin(&head, asked, reply)? {
+            return Ok(Some(begun));
+        }
+    }
+}
+
+/// How many bytes of empty lines come first.
+fn empty_lines(bytes: &[u8]) -> usize {
+    let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    bytes.iter().position(|byte| !is_end(byte)).unwrap_or(bytes.len())
 }
 
 /// Whether the head of a response may begin so. What speaks something else, and waits for an answer in it, would be waited
@@ -101,10 +122,11 @@ fn may_begin(bytes: &[u8]) -> bool {
 }
 
 /// What a head says.
-struct Begun {
-    status: StatusCode,
-    reason: Bytes,
-    framing: Framing,
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) status: StatusCode,
+    pub(crate) reason: Bytes,
+    pub(crate) framing: Framing,
     can_stay: bool,
 }
 
@@ -208,4 +230,47 @@ fn begins(name: &str, word: &str) -> bool {
 fn closes(value: &http::HeaderValue) -> bool {
     let mut words = value.as_bytes().split(|byte| *byte == b',');
     words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"close"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The status of an answer that comes in parts of so many bytes.
+    fn taken(answer: &str, cut: usize) -> Result<Option<StatusCode>, NoHead> {
+        let (mut input, mut reply) = (BytesMut::new(), Reply::default());
+        for part in answer.as_bytes().chunks(cut) {
+            input.extend_from_slice(part);
+            if let Some(begun) = take(&mut input, &Method::GET, &mut reply)? {
+                return Ok(Some(begun.status));
+            }
+        }
+        Ok(None)
+    }
+
+    #[test]
+    fn an_answer_is_the_same_however_it_arrives() {
+        const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        const EARLY: &str = "HTTP/1.1 100 Continue\r\n\r\n";
+        for (answer, expected) in [
+            (HEAD.to_owned(), Ok(Some(StatusCode::OK))),
+            (format!("\r\n{HEAD}"), Ok(Some(StatusCode::OK))),
+            (format!("\n\r\n\r\n{HEAD}"), Ok(Some(StatusCode::OK))),
+            (format!("{EARLY}\r\n{HEAD}"), Ok(Some(StatusCode::OK))),
+            (format!("\r\n{EARLY}"), Ok(None)),
+            ("\r\n\r\n".to_owned(), Ok(None)),
+            (format!("\r\n220 mail\r\n{HEAD}"), Err(NoHead)),
+            (format!(" {HEAD}"), Err(NoHead)),
+        ] {
+            for cut in 1..=answer.len() {
+                assert_eq!(taken(&answer, cut), expected, "{answer:?} cut by {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn empty_lines_are_not_read_for_ever() {
+        let lines = "\r\n".repeat(HEAD_BYTES_MAX);
+        assert_eq!(taken(&lines, 1 << 10), Err(NoHead));
+    }
 }
