@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, StatusCode, Version};
 
 use super::framing::Framing;
 use super::head::{self, NoHead};
-use crate::front::strict::number;
+use crate::front::strict::body_length;
 use crate::upstream::Server;
 use crate::upstream::cause::Cause;
 use crate::upstream::line::{Line, SendError};
@@ -209,7 +209,7 @@ impl Reply {
                 return None;
             }
             if is("content-length") && length.is_none() {
-                length = Some(number(value)?);
+                length = Some(body_length(value)?);
             } else if SPECIAL.into_iter().any(is) || begins(name, X_LIMITS) {
                 return None;
             }

@@ -9,7 +9,7 @@ use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, StatusCode, Version};
 use memchr::memchr;
 
-use crate::front::strict::{chunk_size, number};
+use crate::front::strict::{body_length, chunk_size};
 
 /// The longest line about a chunk, and the most bytes of trailers.
 const LINE_BYTES_MAX: usize = 4 << 10;
@@ -201,11 +201,11 @@ fn put_chunk(out: &mut Vec<u8>, bytes: &[u8]) {
 fn length(headers: &mut HeaderMap) -> Result<Option<u64>, Unframed> {
     let mut lines = headers.get_all(CONTENT_LENGTH).iter().map(HeaderValue::as_bytes);
     let Some(first) = lines.next() else { return Ok(None) };
-    let length = number(first).ok_or(Unframed)?;
+    let length = body_length(first).ok_or(Unframed)?;
     let mut is_repeated = false;
     for line in lines {
         is_repeated = true;
-        if number(line) != Some(length) {
+        if body_length(line) != Some(length) {
             return Err(Unframed);
         }
     }
@@ -241,6 +241,7 @@ mod tests {
             &[("content-length", "7"), ("content-length", "8")][..],
             &[("content-length", "+7")],
             &[("content-length", "7, 7")],
+            &[("content-length", "9223372036854775808")],
             &[("content-length", "7"), chunked],
             &[("transfer-encoding", "gzip, chunked")],
             &[("transfer-encoding", "identity")],

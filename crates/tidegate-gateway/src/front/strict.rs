@@ -249,8 +249,7 @@ fn in_head(mut head: Head, line: &[u8]) -> Result<At, Fault> {
         if head.length.is_some() || head.is_chunked {
             return Err(Fault);
         }
-        let length = number(value).filter(|length| *length <= BODY_BYTES_MAX);
-        head.length = Some(length.ok_or(Fault)?);
+        head.length = Some(body_length(value).ok_or(Fault)?);
     } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
         if head.length.is_some() || head.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
             return Err(Fault);
@@ -262,10 +261,11 @@ fn in_head(mut head: Head, line: &[u8]) -> Result<At, Fault> {
     Ok(At::Head(head))
 }
 
-/// Digits alone: no sign, no list, nothing that does not fit.
-pub(crate) fn number(text: &[u8]) -> Option<u64> {
+/// Digits alone: no sign, no list, nothing that is more than may be.
+pub(crate) fn body_length(text: &[u8]) -> Option<u64> {
     let is_plain = text.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(text).ok().filter(|_| is_plain)?.parse().ok()
+    let length = std::str::from_utf8(text).ok().filter(|_| is_plain)?.parse().ok();
+    length.filter(|length| *length <= BODY_BYTES_MAX)
 }
 
 /// The size in a line `1f;extension`.

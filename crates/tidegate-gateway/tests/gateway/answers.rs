@@ -55,6 +55,7 @@ async fn an_answer_that_can_be_read_in_two_ways_is_a_failure_whichever_way_it_co
         ("HEAD", OK, "Content-Length: 2, 2\r\n\r\n"),
         ("GET", OK, "Content-Length: +2\r\n\r\nok"),
         ("HEAD", OK, "Content-Length: two\r\n\r\n"),
+        ("GET", OK, "Content-Length: 9223372036854775808\r\n\r\nok"),
         ("GET", OK, "Transfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"),
         ("GET", OK, "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
         ("GET", OK, "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
