@@ -175,7 +175,8 @@ fn begin(head: &Bytes, asked: &Method, reply: &mut Reply) -> Result<Option<Begun
     Ok(Some(Begun { status, reason, framing, can_stay }))
 }
 
-/// Headers that are not handed on as they are, or say something about the body that is not its length.
+/// Headers that are not handed on as they are, or say something about the body that is not its length. Nor are those with
+/// `_` in their names, which some read as `-`.
 static SPECIAL: [&str; 11] = [
     "te",
     "upgrade",
@@ -210,7 +211,7 @@ impl Reply {
             }
             if is("content-length") && length.is_none() {
                 length = Some(body_length(value)?);
-            } else if SPECIAL.into_iter().any(is) || begins(name, X_LIMITS) {
+            } else if SPECIAL.into_iter().any(is) || begins(name, X_LIMITS) || name.contains('_') {
                 return None;
             }
             self.has_date |= is("date");

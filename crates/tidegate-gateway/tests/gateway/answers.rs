@@ -127,6 +127,8 @@ async fn an_answer_that_says_more_than_it_has_to_is_handed_on_alike_whichever_wa
     for (method, answer, lengths, body) in [
         ("GET", "200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", 1, "ok"),
         ("HEAD", "200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n", 1, ""),
+        ("GET", "200 OK\r\nContent_Length: 3\r\nX_Y: z\r\nContent-Length: 2\r\n\r\nok", 1, "ok"),
+        ("GET", "200 OK\r\nTransfer_Encoding: chunked\r\nContent-Length: 2\r\n\r\nok", 1, "ok"),
         ("HEAD", "200 OK\r\nContent-Length: 2\r\n\r\n", 1, ""),
         ("HEAD", "200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 0, ""),
         ("GET", "204 No Content\r\nContent-Length: 2\r\n\r\n", 0, ""),
