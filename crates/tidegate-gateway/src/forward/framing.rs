@@ -278,9 +278,16 @@ mod tests {
 
     #[test]
     fn chunks_that_are_none_are_not_handed_on() {
-        for body in
-            ["x\r\n", "\r\n", "5\nhello", "-1\r\n", "3\r\nabcd\r\n", "11111111111111111\r\n"]
-        {
+        for body in [
+            "x\r\n",
+            "\r\n",
+            "5\nhello",
+            "-1\r\n",
+            "3\r\nabcd\r\n",
+            "11111111111111111\r\n",
+            "5;a\rb\r\n",
+            "5\x0c\r\n",
+        ] {
             assert_eq!(taken(Framing::Chunked(At::Size), body, 100), Err(Unframed), "{body:?}");
         }
         let long = "1".repeat(LINE_BYTES_MAX + 2);

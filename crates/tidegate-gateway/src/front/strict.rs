@@ -271,9 +271,14 @@ pub(crate) fn body_length(text: &[u8]) -> Option<u64> {
 /// The size in a line `1f;extension`.
 pub(crate) fn chunk_size(line: &[u8]) -> Result<u64, Fault> {
     let end = line.iter().position(|byte| *byte == b';').unwrap_or(line.len());
-    let digits = line[..end].trim_ascii_end();
+    let (size, extension) = line.split_at(end);
+    if memchr(b'\r', extension).is_some() {
+        return Err(Fault);
+    }
+    let last = size.iter().rposition(|byte| !matches!(byte, b' ' | b'\t')).ok_or(Fault)?;
+    let digits = &size[..=last];
     let is_hex = digits.iter().all(u8::is_ascii_hexdigit);
-    if !is_hex || !(1..=SIZE_DIGITS_MAX).contains(&digits.len()) {
+    if !is_hex || digits.len() > SIZE_DIGITS_MAX {
         return Err(Fault);
     }
     let digits = std::str::from_utf8(digits).map_err(|_| Fault)?;
@@ -332,7 +337,15 @@ mod tests {
     #[test]
     fn chunks_have_one_reading_only() {
         let head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
-        for body in ["x\r\n", "\r\n", "+5\r\n", "5 5\r\n", "10000000000000000\r\n"] {
+        for body in [
+            "x\r\n",
+            "\r\n",
+            "+5\r\n",
+            "5 5\r\n",
+            "5\x0c\r\n",
+            "5;a\rb\r\n",
+            "10000000000000000\r\n",
+        ] {
             assert!(is_refused(&format!("{head}{body}")), "{body:?}");
         }
         assert!(is_refused(&format!("{head}2\r\nabc\r\n0\r\n\r\n")), "longer than its size");
