@@ -9,6 +9,8 @@
 //! | [`rule_text`] | any text is rules, or a report that points into it; rules can be used |
 //! | [`attributes`] | any request meets the rules that it would meet if all were looked at |
 //! | [`check_body`] | any body of a call says what it says, or is refused at a place of it |
+//! | [`gateway_requests`] | any requests are refused, or end where others have them end |
+//! | [`gateway_answers`] | any answer has one reading for the client, with the bytes that came |
 //! | [`json_body`] | any body of `POST /json` is refused, or answered for each of its descriptors |
 //! | [`limit_text`] | any text is a limit that is written and read back, or an error in it |
 //! | [`path`] | any path has one normal form, and templates match as their words say |
@@ -21,6 +23,8 @@
 
 pub mod attributes;
 pub mod check_body;
+pub mod gateway_answers;
+pub mod gateway_requests;
 pub mod identity;
 pub mod json_body;
 pub mod limit_text;
@@ -41,9 +45,11 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 11] = [
     Target { name: "attributes", check: attributes::check },
     Target { name: "check_body", check: check_body::check },
+    Target { name: "gateway_answers", check: gateway_answers::check },
+    Target { name: "gateway_requests", check: gateway_requests::check },
     Target { name: "identity", check: identity::check },
     Target { name: "json_body", check: json_body::check },
     Target { name: "limit_text", check: limit_text::check },

@@ -75,6 +75,16 @@ fn any_bytes_of_the_protocol_of_redis_are_the_same_commands_however_they_arrive(
 }
 
 #[test]
+fn any_requests_are_refused_or_end_where_others_have_them_end() {
+    survives("gateway_requests", 20_000);
+}
+
+#[test]
+fn any_answer_has_one_reading_for_the_client_with_the_bytes_that_came() {
+    survives("gateway_answers", 20_000);
+}
+
+#[test]
 fn every_target_has_a_shim_that_is_built() {
     let folder = seeds::folder();
     let manifest = fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");

@@ -1,7 +1,7 @@
 //! The connections of clients: TLS where there are certificates, HTTP/1.1 or HTTP/2 as the client speaks, with
 //! the bounds that keep slow and hostile ones from holding anything for long.
 
-mod asked;
+pub(crate) mod asked;
 mod end;
 mod express;
 mod gathered;

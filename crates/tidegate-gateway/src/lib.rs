@@ -19,11 +19,14 @@
 //! | `body`, `problem` | bodies on their way; what the gateway answers by itself |
 //! | [`tls`] | certificates |
 //! | [`access_log`] | a line for each request |
+//! | `claims` | what must hold for any bytes, for fuzzers |
 #![forbid(unsafe_code)]
 
 pub mod access_log;
 pub mod auth;
 mod body;
+#[doc(hidden)]
+pub mod claims;
 pub mod config;
 mod files;
 mod forward;

@@ -27,7 +27,7 @@ const KEPT_BYTES: usize = 2 << 10;
 
 /// What the bytes that have come begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Begins {
+pub(crate) enum Begins {
     /// A request, which is here now.
     Request,
     /// A part of one.
@@ -38,8 +38,8 @@ pub(super) enum Begins {
 
 /// A request, in room that the next one uses again. It is large, so it stays where it is.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
-    pub(super) head: Head,
+pub(crate) struct Asked {
+    pub(crate) head: Head,
     pub(super) attributes: Attributes,
     /// Which attributes these are, where they are those of every request with the same headers.
     described: Option<Reads>,
@@ -47,8 +47,8 @@ pub(super) struct Asked {
 
 /// The head of a request. Its first line is where it came.
 #[derive(Debug, Default)]
-pub(super) struct Head {
-    pub(super) method: Method,
+pub(crate) struct Head {
+    pub(crate) method: Method,
     headers: HeaderMap,
     /// The bytes that the headers were read from, up to the end of the head; none where they are not known, or where
     /// the headers are no longer what they say.
@@ -64,7 +64,7 @@ pub(super) struct Head {
 
 impl Asked {
     /// Takes the request that the bytes begin with, in the place of the one before.
-    pub(super) fn take(&mut self, input: &[u8], length_max: usize) -> Begins {
+    pub(crate) fn take(&mut self, input: &[u8], length_max: usize) -> Begins {
         let Some(line_end) = memchr(b'\n', input) else { return Begins::Part };
         let (line, rest) = input.split_at(line_end + 1);
         if !self.head.read_line(line) {
@@ -123,7 +123,7 @@ impl Asked {
 }
 
 impl Head {
-    pub(super) fn headers(&self) -> &HeaderMap {
+    pub(crate) fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
@@ -140,7 +140,7 @@ impl Head {
     }
 
     /// How long it is.
-    pub(super) fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         self.length
     }
 
@@ -150,7 +150,7 @@ impl Head {
     }
 
     /// Its target, in the same bytes.
-    pub(super) fn uri(&self, input: &[u8]) -> Uri {
+    pub(crate) fn uri(&self, input: &[u8]) -> Uri {
         let target = Bytes::copy_from_slice(&input[self.target.clone()]);
         let uri = Uri::from_maybe_shared(target);
         debug_assert!(uri.is_ok(), "every target that is taken is one");

@@ -83,7 +83,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
 
 /// Where in its requests a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+pub(crate) enum At {
     Head(Head),
     /// In a body, with so many bytes to come.
     Body(u64),
@@ -100,7 +100,7 @@ enum At {
 
 /// What is known of a head so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Head {
+pub(crate) struct Head {
     has_begun: bool,
     length: Option<u64>,
     is_chunked: bool,
@@ -108,7 +108,7 @@ struct Head {
 }
 
 impl At {
-    const HEAD: Self =
+    pub(crate) const HEAD: Self =
         Self::Head(Head { has_begun: false, length: None, is_chunked: false, is_upgrade: false });
 }
 
@@ -117,19 +117,19 @@ impl At {
 pub(crate) struct Fault;
 
 #[derive(Debug)]
-struct Scanner {
-    at: At,
+pub(crate) struct Scanner {
+    pub(crate) at: At,
     /// The beginning of a line whose end was not read yet.
     line: Vec<u8>,
 }
 
 impl Scanner {
-    fn new(at: At) -> Self {
+    pub(crate) fn new(at: At) -> Self {
         Self { at, line: Vec::new() }
     }
 
     /// Follows what was read, and spoils it where there is a fault.
-    fn scan(&mut self, bytes: &mut [u8]) {
+    pub(crate) fn scan(&mut self, bytes: &mut [u8]) {
         let mut start = 0;
         while start < bytes.len() && self.at != At::Through {
             let rest = bytes.len() - start;
