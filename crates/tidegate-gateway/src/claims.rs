@@ -2,18 +2,29 @@
 //! They stand here because what they look at is nobody else's. A claim panics where it does not hold.
 //!
 //! Both compare what this crate makes of the bytes with a second reader, which is `httparse` and, for bodies, the few lines
-//! of [`Body`]: slow, and without state between two reads.
+//! of [`Body`]: slow, and without state between two reads. Requests are read by hyper as well, as they are behind the
+//! scanner.
 
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::pin::pin;
 use std::slice;
+use std::task::{Context, Waker};
 
-use bytes::BytesMut;
-use http::{Method, Uri};
+use bytes::{Bytes, BytesMut};
+use http::header::{CONNECTION, HeaderValue, UPGRADE};
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Empty};
 use httparse::{EMPTY_HEADER, Header, Status};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 
 use crate::forward::answer::{self, Begun, Reply};
 use crate::forward::{head, hop};
 use crate::front::asked::{Asked, Begins};
-use crate::front::strict::{At, Scanner};
+use crate::front::strict::{At, Scanner, Strict};
 
 /// As many headers as hyper reads of a request, and the longest head that the lane takes.
 const HEADERS_MAX: usize = 100;
@@ -22,8 +33,8 @@ const LANE_BYTES_MAX: usize = 16 << 10;
 const ANSWER_HEADERS_MAX: usize = 512;
 
 /// Requests of a connection: what the scanner lets through ends where a second reader has it end, and the rest is read by
-/// nobody; a head with one reading is let through; it is the same however they arrive; and what the lane takes is what
-/// others read.
+/// nobody, hyper among them; a head with one reading is let through; it is the same however they arrive; and what the lane
+/// takes is what others read.
 ///
 /// The first byte of the input says how the rest is cut into reads.
 ///
@@ -34,29 +45,10 @@ pub fn check_requests(data: &[u8]) {
     let Some((&size, bytes)) = data.split_first() else { return };
     let (at, left) = scanned(bytes, bytes.len());
     assert_eq!(scanned(bytes, size.into()), (at, left.clone()), "cut at every {size}");
-    let mut asked = Asked::default();
-    let mut start = 0;
-    loop {
-        let came = read_request(&bytes[start..]).filter(Found::has_one_reading);
-        assert_eq!(read_request(&left[start..]), came, "what is read after the scanner");
-        let Some(Found { length, body, is_upgrade, .. }) = came else { return };
-        let end = start + length;
-        let expected = match body {
-            _ if is_upgrade => At::Through,
-            Body::Length(0) => At::HEAD,
-            Body::Length(length) => At::Body(length),
-            Body::Chunked => At::Size,
-            Body::Unknown => unreachable!("it has one reading"),
-        };
-        assert_eq!(scanned(&bytes[..end], end).0, expected, "behind a head");
-        lane(&mut asked, &bytes[start..], length, body);
-        if is_upgrade {
-            return;
-        }
-        let Some(body_length) = body.end_of_request(&left[end..]) else { return };
-        start = end + body_length;
-        assert_eq!(scanned(&bytes[..start], start).0, At::HEAD, "behind a body");
-    }
+    let read = read_requests(bytes, &left);
+    let by_hyper = read_by_hyper(bytes);
+    // It stops sooner: at a target that is none, or where the connection is to end.
+    assert!(read.starts_with(&by_hyper), "{by_hyper:?} of {read:?}");
 }
 
 /// An answer of an upstream: what is sent to the client for it has one reading, in which it has the bytes that a second
@@ -85,6 +77,59 @@ pub fn check_answers(data: &[u8]) {
         assert!(body.starts_with(&told.body), "other bytes than came");
         assert!(!told.is_whole || (is_whole && told.body == body), "whole, and not what came");
     }
+}
+
+/// The methods and bodies of the requests in these bytes, of which the scanner has left those, by a second reader.
+fn read_requests(bytes: &[u8], left: &[u8]) -> Vec<(Method, Bytes)> {
+    let (mut read, mut asked, mut start) = (Vec::new(), Asked::default(), 0);
+    loop {
+        let came = read_request(&bytes[start..]).filter(Found::has_one_reading);
+        assert_eq!(read_request(&left[start..]), came, "what is read after the scanner");
+        let Some(Found { method, length, body, is_upgrade, .. }) = came else { return read };
+        let end = start + length;
+        let expected = match body {
+            _ if is_upgrade => At::Through,
+            Body::Length(0) => At::HEAD,
+            Body::Length(length) => At::Body(length),
+            Body::Chunked => At::Size,
+            Body::Unknown => unreachable!("it has one reading"),
+        };
+        assert_eq!(scanned(&bytes[..end], end).0, expected, "behind a head");
+        lane(&mut asked, &bytes[start..], length, body);
+        let Some(body_length) = body.end_of_request(&left[end..]) else { return read };
+        start = end + body_length;
+        read.push((method, body.read(&left[end..start]).0.into()));
+        if is_upgrade {
+            return read;
+        }
+        assert_eq!(scanned(&bytes[..start], start).0, At::HEAD, "behind a body");
+    }
+}
+
+/// The same by hyper, behind the scanner.
+fn read_by_hyper(bytes: &[u8]) -> Vec<(Method, Bytes)> {
+    let read = RefCell::new(Vec::new());
+    let service = service_fn(async |request: Request<Incoming>| {
+        let (parts, body) = request.into_parts();
+        if let Ok(body) = body.collect().await {
+            read.borrow_mut().push((parts.method, body.to_bytes()));
+        }
+        let mut response = Response::new(Empty::<Bytes>::new());
+        *response.status_mut() = StatusCode::FORBIDDEN;
+        // So does the gateway: what follows was not looked at.
+        if parts.headers.contains_key(UPGRADE) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok::<_, Infallible>(response)
+    });
+    let stream = Strict::new(tokio::io::join(bytes, tokio::io::sink()), false);
+    let mut builder = http1::Builder::new();
+    builder.max_headers(HEADERS_MAX);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    // All that it waits for is there, so it is asked again at once.
+    let mut context = Context::from_waker(Waker::noop());
+    while connection.as_mut().poll(&mut context).is_pending() {}
+    read.take()
 }
 
 /// Where the scanner is after these bytes, and what it has left of them.
@@ -120,6 +165,7 @@ fn lane(asked: &mut Asked, bytes: &[u8], length: usize, body: Body) {
 /// The head of a request, by a second reader.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
+    method: Method,
     length: usize,
     body: Body,
     is_upgrade: bool,
@@ -142,7 +188,8 @@ fn read_request(bytes: &[u8]) -> Option<Found> {
     // Without a word about it a request has none.
     let is_told = request.headers.iter().any(|it| Body::is_about(it.name));
     let body = if is_told { Body::of(request.headers) } else { Body::Length(0) };
-    Some(Found { length, body, is_upgrade, has_lines: has_lines(&bytes[..length]) })
+    let method = request.method?.parse().ok()?;
+    Some(Found { method, length, body, is_upgrade, has_lines: has_lines(&bytes[..length]) })
 }
 
 /// Whether each line ends with both bytes that end a line.
