@@ -122,7 +122,7 @@ fn read_by_hyper(bytes: &[u8]) -> Vec<(Method, Bytes)> {
         }
         Ok::<_, Infallible>(response)
     });
-    let stream = Strict::new(tokio::io::join(bytes, tokio::io::sink()), false);
+    let stream = Strict::strict(tokio::io::join(bytes, tokio::io::sink()), false);
     let mut builder = http1::Builder::new();
     builder.max_headers(HEADERS_MAX);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));

@@ -31,8 +31,9 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::body::{Noted, ResponseBody};
 use crate::gateway::{Client, Gateway};
+use crate::watched::Watched;
 use gathered::Gathered;
-use pace::{Over, Pace, Paced};
+use pace::{Follower, Over, Pace};
 use streams::Streams;
 use strict::Strict;
 
@@ -137,7 +138,7 @@ impl Front {
         };
         // An error means that nothing sensible came in time.
         let Ok(Ok(is_http2)) = version else { return };
-        let stream = Strict::new(opened, is_http2);
+        let stream = Strict::strict(opened, is_http2);
         // What goes wrong on a connection is the client's doing, and ends with it.
         let ended =
             if is_http2 { self.two(stream, client).await } else { self.one(stream, client).await };
@@ -171,7 +172,7 @@ impl Front {
         let head_timeout = self.bounds.head_timeout;
         let pace = Pace::new();
         let streams = Streams::new(pace.clone(), TAKEN_WITHIN_HEADS * head_timeout);
-        let io = TokioIo::new(Gathered::new(Paced::new(stream, pace.clone())));
+        let io = TokioIo::new(Gathered::new(Watched::new(stream, Follower::new(pace.clone()))));
         let service = service_fn(|request| self.answer(client, request));
         let connection = http2(&self.bounds, streams.clone()).serve_connection(io, service);
         let mut connection = std::pin::pin!(connection);

@@ -17,6 +17,7 @@
 //! | `forward` | heads for the next connection, retries, tunnels |
 //! | [`upstream`] | the servers behind |
 //! | `body`, `problem` | bodies on their way; what the gateway answers by itself |
+//! | `watched` | a stream with somebody who looks at what passes |
 //! | [`tls`] | certificates |
 //! | [`access_log`] | a line for each request |
 //! | `claims` | what must hold for any bytes, for fuzzers |
@@ -38,6 +39,7 @@ pub mod route;
 pub mod serve;
 pub mod tls;
 pub mod upstream;
+mod watched;
 
 pub use config::{GatewaySettings, StartError};
 pub use route::RouteSettings;

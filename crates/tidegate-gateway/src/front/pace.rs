@@ -5,15 +5,14 @@
 //! nothing is under way on it and nothing of an answer was sent for a time, whatever else the client sends; and that a head,
 //! or another frame which is no part of a body, has begun and is not complete in that time. A body has times of its own.
 
-use std::io;
-use std::pin::Pin;
+use std::io::IoSlice;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until};
+
+use crate::watched::Watch;
 
 /// What a client begins with, in front of all frames.
 const PREFACE_BYTES: usize = 24;
@@ -106,9 +105,8 @@ impl Drop for UnderWay {
     }
 }
 
-/// A stream whose frames are followed.
-pub(super) struct Paced<S> {
-    stream: S,
+/// Follows the frames of a connection.
+pub(super) struct Follower {
     pace: Pace,
     came: Frames,
     sent: Frames,
@@ -116,14 +114,14 @@ pub(super) struct Paced<S> {
     has_part: bool,
 }
 
-impl<S> Paced<S> {
-    /// Of a stream of which nothing was read, or is to be read again.
-    pub(super) fn new(stream: S, pace: Pace) -> Self {
+impl Follower {
+    /// Of a connection of which nothing was read, or is to be read again.
+    pub(super) fn new(pace: Pace) -> Self {
         let came = Frames { left: PREFACE_BYTES, ..Frames::default() };
-        Self { stream, pace, came, sent: Frames::default(), has_part: false }
+        Self { pace, came, sent: Frames::default(), has_part: false }
     }
 
-    fn came(&mut self, bytes: &[u8]) {
+    fn read(&mut self, bytes: &[u8]) {
         let followed = self.came.follow(bytes);
         let has_part = self.came.is_in_head();
         // A part of another head than before has its own time.
@@ -132,8 +130,14 @@ impl<S> Paced<S> {
             self.pace.has_part(has_part);
         }
     }
+}
 
-    fn sent(&mut self, parts: &[io::IoSlice<'_>], mut length: usize) {
+impl Watch for Follower {
+    fn came(&mut self, bytes: &mut [u8]) {
+        self.read(bytes);
+    }
+
+    fn sent(&mut self, parts: &[IoSlice<'_>], mut length: usize) {
         let mut has_data = false;
         for part in parts {
             let bytes = &part[..part.len().min(length)];
@@ -143,56 +147,6 @@ impl<S> Paced<S> {
         if has_data {
             self.pace.renew();
         }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
-        this.came(&buffer.filled()[before..]);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let length = ready!(Pin::new(&mut this.stream).poll_write(context, bytes))?;
-        this.sent(&[io::IoSlice::new(bytes)], length);
-        Poll::Ready(Ok(length))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let length = ready!(Pin::new(&mut this.stream).poll_write_vectored(context, parts))?;
-        this.sent(parts, length);
-        Poll::Ready(Ok(length))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
     }
 }
 
@@ -288,11 +242,11 @@ mod tests {
     /// When a connection is over, and why, where these bytes come with so long after each.
     async fn over(came: &[&[u8]], every: Duration) -> (Over, Duration) {
         let (pace, begun) = (Pace::new(), Instant::now());
-        let mut paced = Paced::new((), pace.clone());
-        paced.came(&[b'x'; PREFACE_BYTES]);
+        let mut follower = Follower::new(pace.clone());
+        follower.read(&[b'x'; PREFACE_BYTES]);
         let mut over = pin!(pace.over(IDLE_MAX, HEAD_MAX));
         for bytes in came {
-            paced.came(bytes);
+            follower.read(bytes);
             tokio::select! {
                 biased;
                 why = over.as_mut() => return (why, seconds(begun)),
@@ -318,16 +272,16 @@ mod tests {
         let (data, ping) = (frame(DATA, 0, 100), frame(PING, 0, 8));
         for cut in 1..data.len() {
             let (pace, begun) = (Pace::new(), Instant::now());
-            let (busy, mut paced) = (pace.begin(), Paced::new((), pace.clone()));
-            paced.came(&[b'x'; PREFACE_BYTES]);
+            let (busy, mut follower) = (pace.begin(), Follower::new(pace.clone()));
+            follower.read(&[b'x'; PREFACE_BYTES]);
             let mut over = pin!(pace.over(IDLE_MAX, HEAD_MAX));
-            paced.came(&data[..cut]);
+            follower.read(&data[..cut]);
             assert!(poll!(over.as_mut()).is_pending());
             sleep(HEAD_MAX * 3).await;
             assert!(poll!(over.as_mut()).is_pending(), "{cut}");
             // It has no time of its own, and neither has what follows.
-            paced.came(&data[cut..]);
-            paced.came(&ping[..ping.len() - 1]);
+            follower.read(&data[cut..]);
+            follower.read(&ping[..ping.len() - 1]);
             sleep(HEAD_MAX / 2).await;
             assert!(poll!(over.as_mut()).is_pending(), "{cut}");
             assert_eq!((over.await, seconds(begun)), (Over::Late, HEAD_MAX * 4), "{cut}");
@@ -357,11 +311,11 @@ mod tests {
         let (why, when) = over(&cut, Duration::from_secs(1)).await;
         assert_eq!((why, when), (Over::Idle, IDLE_MAX), "or it would be late before");
         let pace = Pace::new();
-        let (_busy, mut paced) = (pace.begin(), Paced::new((), pace.clone()));
-        paced.came(&[b'x'; PREFACE_BYTES]);
+        let (_busy, mut follower) = (pace.begin(), Follower::new(pace.clone()));
+        follower.read(&[b'x'; PREFACE_BYTES]);
         let mut over = pin!(pace.over(IDLE_MAX, HEAD_MAX));
         for bytes in cut {
-            paced.came(bytes);
+            follower.read(bytes);
             assert!(poll!(over.as_mut()).is_pending());
             sleep(Duration::from_secs(1)).await;
         }
@@ -370,7 +324,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_under_way_or_still_being_sent_keeps_a_connection() {
         let (pace, begun) = (Pace::new(), Instant::now());
-        let mut paced = Paced::new((), pace.clone());
+        let mut follower = Follower::new(pace.clone());
         let mut over = pin!(pace.over(IDLE_MAX, HEAD_MAX));
         let busy = pace.begin();
         assert!(poll!(over.as_mut()).is_pending());
@@ -379,13 +333,13 @@ mod tests {
         drop(busy);
         sleep(IDLE_MAX / 2).await;
         let data = frame(DATA, 1, 100);
-        paced.sent(&[io::IoSlice::new(&data[..20]), io::IoSlice::new(&data[20..])], 50);
+        follower.sent(&[IoSlice::new(&data[..20]), IoSlice::new(&data[20..])], 50);
         sleep(IDLE_MAX / 2).await;
-        paced.sent(&[io::IoSlice::new(&data[50..])], 59);
+        follower.sent(&[IoSlice::new(&data[50..])], 59);
         // An answer to a ping is no part of an answer.
         sleep(IDLE_MAX / 2).await;
         let ping = frame(PING, 1, 8);
-        paced.sent(&[io::IoSlice::new(&ping)], ping.len());
+        follower.sent(&[IoSlice::new(&ping)], ping.len());
         assert_eq!((over.await, seconds(begun)), (Over::Idle, IDLE_MAX * 7));
     }
 }

@@ -6,12 +6,9 @@
 //! It follows the bytes without keeping them. Where it finds a fault it sees to it that the line ends with what hyper
 //! refuses there, with 400 and a closed connection.
 
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-
 use memchr::memchr;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::watched::{Watch, Watched};
 
 /// The longest line that is followed.
 const LINE_BYTES_MAX: usize = 1 << 20;
@@ -23,61 +20,19 @@ const BODY_BYTES_MAX: u64 = i64::MAX as u64;
 const SPOILT: u8 = 0;
 
 /// A stream whose requests are looked at as they are read.
-#[derive(Debug)]
-pub(crate) struct Strict<S> {
-    stream: S,
-    scanner: Scanner,
-}
+pub(crate) type Strict<S> = Watched<S, Scanner>;
 
 impl<S> Strict<S> {
     /// Looks at requests, unless the stream speaks HTTP/2, which frames them in one way only.
-    pub(crate) fn new(stream: S, is_http2: bool) -> Self {
+    pub(crate) fn strict(stream: S, is_http2: bool) -> Self {
         let at = if is_http2 { At::Through } else { At::HEAD };
-        Self { stream, scanner: Scanner::new(at) }
+        Self::new(stream, Scanner::new(at))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
-        this.scanner.scan(&mut buffer.filled_mut()[before..]);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, parts)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+impl Watch for Scanner {
+    fn came(&mut self, bytes: &mut [u8]) {
+        self.scan(bytes);
     }
 }
 
@@ -392,7 +347,7 @@ mod tests {
     fn a_tunnel_and_http2_are_left_alone() {
         let upgrade = "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n\n\n\r\r";
         assert!(!is_refused(upgrade));
-        let strict = Strict::new((), true);
-        assert_eq!(strict.scanner.at, At::Through);
+        let strict = Strict::strict((), true);
+        assert_eq!(strict.watch.at, At::Through);
     }
 }
