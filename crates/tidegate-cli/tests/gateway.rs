@@ -22,6 +22,22 @@ struct Nginx {
 
 impl Nginx {
     fn start(folder: &Folder) -> Self {
+        Self::listening(folder, "", "")
+    }
+
+    /// With TLS, HTTP/2 where that is agreed on, and the end of a connection after every seventh request on it.
+    fn leaving(folder: &Folder) -> Self {
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let own = rcgen::generate_simple_self_signed(names).expect("a certificate");
+        let certificate = folder.write("nginx.pem", &own.cert.pem());
+        let key = folder.write("nginx-key.pem", &own.signing_key.serialize_pem());
+        let settings = format!(
+            "ssl_certificate {certificate}; ssl_certificate_key {key}; keepalive_requests 7;"
+        );
+        Self::listening(folder, "ssl http2", &settings)
+    }
+
+    fn listening(folder: &Folder, how: &str, settings: &str) -> Self {
         let address = tidegate_testing::free_address().to_string();
         let temporary = folder.file("tmp");
         std::fs::create_dir_all(&temporary).expect("a folder");
@@ -31,7 +47,8 @@ impl Nginx {
             "daemon off; master_process off; pid {}; error_log {};\n\
              events {{ }}\n\
              http {{ access_log off; {}\n\
-             server {{ listen {address}; location / {{ return 200 \"nginx saw $http_host $uri\"; }} }} }}\n",
+             server {{ listen {address} {how}; {settings}\n\
+             location / {{ return 200 \"nginx saw $http_host $uri over $server_protocol\"; }} }} }}\n",
             folder.file("pid"),
             folder.file("error.log"),
             paths.join(" ")
@@ -98,6 +115,40 @@ fn a_gateway_limits_what_nginx_serves_and_drains_when_it_is_told() {
     let lines = read_to_string(&log).expect("a log");
     let statuses: Vec<&str> = lines.lines().filter_map(|line| line.split(' ').nth(8)).collect();
     assert_eq!(statuses, ["200", "200", "429"], "{lines}");
+}
+
+#[test]
+fn a_server_with_tls_and_http2_that_ends_its_connections_costs_no_request() {
+    const REQUESTS: usize = 50;
+    let folder = Folder::new("gateway-leaving");
+    let nginx = Nginx::leaving(&folder);
+    let (upstream, ca) = (format!("https://{}", nginx.address), folder.file("nginx.pem"));
+    let flags = ["--upstream", &upstream, "--upstream-ca", &ca, "--limit", "1000000/s per ip"];
+    let gateway = gateway(&flags);
+    let address = gateway.address("gateway");
+    let asking = || {
+        for number in 0..REQUESTS {
+            // A POST is not sent again where it may have been taken.
+            let method = if number % 2 == 0 { "GET" } else { "POST" };
+            let (status, answer) = http(&address, &format!("{method} /page"));
+            assert_eq!(status, 200, "{answer}");
+            assert!(answer.contains("over HTTP/2.0"), "{answer}");
+        }
+    };
+    std::thread::scope(|scope| {
+        for client in [0; 4].map(|_| scope.spawn(asking)) {
+            client.join().expect("no request is lost");
+        }
+    });
+    let (_, metrics) = http(&gateway.address("admin"), "GET /metrics");
+    let failed: Vec<_> = metrics
+        .lines()
+        .filter(|line| line.starts_with("tidegate_upstream_failures_total{"))
+        .filter(|line| !line.ends_with(" 0"))
+        .collect();
+    assert!(metrics.contains("tidegate_upstream_responses_total{"), "{metrics}");
+    assert!(failed.is_empty(), "{failed:?}");
+    gateway.stop();
 }
 
 /// Hands the socket on standard input over as a service manager does.
