@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
@@ -32,7 +32,7 @@ pub(crate) struct RequestBody {
 
 #[derive(Debug)]
 struct Bounded {
-    body: Incoming,
+    body: Coming,
     /// How many bytes it may still have.
     left: u64,
     patience: Patience,
@@ -55,10 +55,11 @@ impl RequestBody {
     }
 
     /// A body of at most so many bytes, of which some come in any such time, and all in time.
-    pub(crate) fn bounded(body: Incoming, bounds: &Bounds) -> Self {
+    pub(crate) fn bounded(body: Incoming, version: Version, bounds: &Bounds) -> Self {
         if body.is_end_stream() {
             return Self::empty();
         }
+        let body = Coming::new(body, version);
         let progress = Arc::new(Progress::default());
         let patience = Patience::new(bounds.idle_timeout);
         let whole = bounds.body_timeout.map(Patience::new);
@@ -116,8 +117,7 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Some(inner) = &mut self.get_mut().inner else { return Poll::Ready(None) };
         let is_over = inner.whole.as_ref().is_some_and(Patience::is_over);
-        let frame =
-            if is_over { Poll::Pending } else { Pin::new(&mut inner.body).poll_frame(context) };
+        let frame = if is_over { Poll::Pending } else { inner.body.poll_frame(context) };
         let Poll::Ready(frame) = frame else {
             let whole = inner.whole.as_mut().map(|whole| whole.poll_end(context));
             if whole.is_none_or(|end| end.is_pending()) {
@@ -145,11 +145,40 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(|inner| inner.body.is_end_stream())
+        self.inner.as_ref().is_none_or(|inner| inner.body.incoming.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.as_ref().map_or(SizeHint::with_exact(0), |inner| inner.body.size_hint())
+        self.inner.as_ref().map_or(SizeHint::with_exact(0), |inner| inner.body.incoming.size_hint())
+    }
+}
+
+/// A body as it comes from a connection.
+#[derive(Debug)]
+struct Coming {
+    incoming: Incoming,
+    is_http2: bool,
+}
+
+/// It has not come to its end.
+struct BrokenOff;
+
+impl Coming {
+    fn new(incoming: Incoming, version: Version) -> Self {
+        Self { incoming, is_http2: version == Version::HTTP_2 }
+    }
+
+    /// Over HTTP/2 hyper takes it for an end as well where a stream is reset, or a connection goes away, without an error.
+    /// That may be in the middle of a body, which only `END_STREAM` ends.
+    fn poll_frame(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(context));
+        Poll::Ready(match frame {
+            None if self.is_http2 && !self.incoming.is_end_stream() => Some(Err(BrokenOff)),
+            frame => frame.map(|frame| frame.map_err(|_| BrokenOff)),
+        })
     }
 }
 
@@ -167,7 +196,7 @@ pub(crate) struct ResponseBody {
 #[derive(Debug)]
 enum Kind {
     Full(Option<Bytes>),
-    Relayed { body: Incoming, patience: Patience },
+    Relayed { body: Coming, patience: Patience },
     File(Reading),
 }
 
@@ -178,7 +207,8 @@ impl ResponseBody {
     }
 
     /// A body that comes from an upstream, some of it in any such time.
-    pub(crate) fn relayed(body: Incoming, idle_max: Duration) -> Self {
+    pub(crate) fn relayed(body: Incoming, version: Version, idle_max: Duration) -> Self {
+        let body = Coming::new(body, version);
         Self::of(Kind::Relayed { body, patience: Patience::new(idle_max) })
     }
 
@@ -224,7 +254,7 @@ impl ResponseBody {
         }
         let frame = match &mut self.kind {
             Kind::Full(bytes) => bytes.take().map(|bytes| Ok(Frame::data(bytes))),
-            Kind::Relayed { body, patience } => match Pin::new(body).poll_frame(context) {
+            Kind::Relayed { body, patience } => match body.poll_frame(context) {
                 Poll::Pending => {
                     ready!(patience.poll_end(context));
                     Some(Err(BodyError::Slow))
@@ -305,7 +335,7 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         let is_end = match &self.kind {
             Kind::Full(bytes) => bytes.is_none(),
-            Kind::Relayed { body, .. } => body.is_end_stream(),
+            Kind::Relayed { body, .. } => body.incoming.is_end_stream(),
             Kind::File(reading) => reading.left == 0,
         };
         is_end && self.rest.is_empty()
@@ -314,7 +344,7 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         let more = match &self.kind {
             Kind::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Kind::Relayed { body, .. } => body.size_hint(),
+            Kind::Relayed { body, .. } => body.incoming.size_hint(),
             Kind::File(reading) => SizeHint::with_exact(reading.left),
         };
         let rest = self.rest.len() as u64;

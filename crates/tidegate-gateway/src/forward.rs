@@ -124,6 +124,7 @@ impl Forward<'_> {
         let on_server = on_server.map(|on| (on, hyper::upgrade::on(&mut reached.response)));
         let Reached { response, lent, busy } = reached;
         let (mut parts, body) = response.into_parts();
+        let version = parts.version;
         let protocols = on_server.as_ref().and_then(|_| hop::protocols(&parts.headers));
         hop::strip(&mut parts.headers);
         self.gateway.limits.tell(&ticket, &mut parts.headers);
@@ -140,7 +141,7 @@ impl Forward<'_> {
             tunnel::open(&self.gateway.shutdown, ends, ended, idle_timeout);
             return Ok(Response::from_parts(parts, ResponseBody::full(bytes::Bytes::new())));
         }
-        let body = ResponseBody::relayed(body, idle_timeout).until_ended(ended);
+        let body = ResponseBody::relayed(body, version, idle_timeout).until_ended(ended);
         Ok(Response::from_parts(parts, body))
     }
 
@@ -156,7 +157,7 @@ impl Forward<'_> {
             return Err(Problem::BodyTooLarge);
         }
         self.fit(&mut headers, version);
-        let body = RequestBody::bounded(body, bounds);
+        let body = RequestBody::bounded(body, version, bounds);
         if let Some(protocol) = protocol {
             if !body.is_empty() {
                 return Err(Problem::Malformed("a request for another protocol has a body"));

@@ -15,7 +15,7 @@ use crate::support::{
     PATIENCE, Upstream, ask_h2, full, gateway, get, port, settings, until, until_idle, with_rules,
 };
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
@@ -47,7 +47,13 @@ pub(crate) fn fields(lines: &[(&str, &str)]) -> Vec<u8> {
     for (name, value) in lines {
         block.push(0);
         for text in [name, value] {
-            block.push(u8::try_from(text.len()).unwrap());
+            // What is longer is told in several bytes, of which the first says so.
+            let length = u8::try_from(text.len()).ok().filter(|length| *length < 0x7f);
+            let longer = text.len().wrapping_sub(0x7f);
+            match length {
+                Some(length) => block.push(length),
+                None => block.extend([0x7f, 0x80 | (longer & 0x7f) as u8, (longer >> 7) as u8]),
+            }
             block.extend(text.as_bytes());
         }
     }
@@ -144,6 +150,11 @@ async fn fields_that_http2_forbids_reset_the_stream() {
     assert_eq!(of_kind(HEADERS, &send(port(&running), &well, &ENDS).await).len(), 1);
     assert_eq!(upstream.asked(), 1);
     until_idle(&running).await;
+}
+
+/// The pseudo-headers of a request with this method and path.
+pub(crate) fn asking<'t>(method: &'t str, path: &'t str) -> Vec<(&'t str, &'t str)> {
+    vec![(":method", method), GET[1], GET[2], (":path", path)]
 }
 
 #[tokio::test]

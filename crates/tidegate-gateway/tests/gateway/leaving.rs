@@ -1,4 +1,5 @@
-//! Servers of HTTP/2 that end their connections in the midst of requests, refuse streams, or answer with two lengths.
+//! Servers of HTTP/2 that end their connections in the midst of requests, refuse streams, or answer with what is no
+//! answer over HTTP/1.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +15,12 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use crate::http2::{
-    ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
-    fields, frame,
+    ACK, DATA, END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS,
+    WINDOW_UPDATE, fields, frame, of_kind, send,
 };
-use crate::support::{Upstream, ask, failures, gateway, get, port, settings, until, until_idle};
+use crate::support::{
+    Upstream, ask, exchange, failures, gateway, get, port, settings, until, until_idle,
+};
 
 /// What a server of HTTP/2 was asked.
 #[derive(Default)]
@@ -316,4 +319,92 @@ async fn a_request_that_waits_for_a_stream_when_its_connection_ends_is_taken_onc
             assert_eq!(running.counts().upstream_connections, 1, "{what:?}");
         }
     }
+}
+
+/// One frame on the stream of a request: its kind, flags and payload.
+type Told = (u8, u8, Vec<u8>);
+
+/// A server that answers each request with these frames, and ends the connection after them where that is said.
+async fn telling(frames: Vec<Told>, is_cut: bool) -> (Upstream, Running) {
+    let frames = Arc::new(frames);
+    let (upstream, _) = peer(move |mut peer| {
+        let frames = Arc::clone(&frames);
+        async move {
+            while let Some((_, flags, stream, _)) = peer.next().await {
+                if flags & END_STREAM == 0 {
+                    continue;
+                }
+                for (kind, flags, payload) in &*frames {
+                    let stream = if *kind == GOAWAY { 0 } else { stream };
+                    peer.tell(*kind, *flags, stream, payload).await;
+                }
+                if is_cut {
+                    return;
+                }
+            }
+        }
+    })
+    .await;
+    let running = before(&upstream).await;
+    (upstream, running)
+}
+
+fn head(lines: &[(&str, &str)]) -> Told {
+    (HEADERS, END_HEADERS, fields(lines))
+}
+
+fn last(mut frame: Told) -> Told {
+    frame.1 |= END_STREAM;
+    frame
+}
+
+fn data(text: &str) -> Told {
+    (DATA, 0, text.as_bytes().to_vec())
+}
+
+fn reset(reason: u32) -> Told {
+    (RST_STREAM, 0, reason.to_be_bytes().to_vec())
+}
+
+/// What a client of HTTP/1.1 is told, without what depends on the time.
+async fn told(running: &Running, method: &str) -> String {
+    let asking =
+        format!("{method} / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: te, close\r\n\r\n");
+    let answer = exchange(port(running), asking.as_bytes()).await;
+    let passing = ["date:", "ratelimit", "x-ratelimit", "connection:"];
+    let lines = answer.split("\r\n").filter(|line| !passing.iter().any(|it| line.starts_with(it)));
+    lines.collect::<Vec<_>>().join("\r\n")
+}
+
+#[tokio::test]
+async fn an_answer_over_http2_that_breaks_off_is_not_passed_off_as_whole() {
+    let away = (GOAWAY, 0, vec![0; 8]);
+    for length in [None, Some(("content-length", "100"))] {
+        for (end, is_cut) in [
+            (vec![reset(0)], false),
+            (vec![reset(8)], false),
+            (vec![away.clone()], false),
+            (vec![away.clone()], true),
+            (vec![], true),
+            (vec![head(&[("x-sum", "7")])], false),
+            (vec![last(head(&[("transfer-encoding", "chunked")]))], false),
+        ] {
+            let lines: Vec<_> = [(":status", "200")].into_iter().chain(length).collect();
+            let frames = [vec![head(&lines), data("half")], end.clone()].concat();
+            let (_upstream, running) = telling(frames, is_cut).await;
+            let what = format!("{length:?} {end:?} {is_cut}");
+            let answer = told(&running, "GET").await;
+            assert!(!answer.ends_with("0\r\n\r\n"), "{what}: {answer}");
+            assert!(!answer.contains(" 200 ") || answer.len() < 150, "{what}: {answer}");
+            let asking = frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields(&GET));
+            let answer = send(port(&running), &[asking], &[RST_STREAM, GOAWAY]).await;
+            assert_eq!(of_kind(RST_STREAM, &answer).len(), 1, "{what}: {answer:?}");
+            until_idle(&running).await;
+        }
+    }
+    // Behind its end nothing is taken from it.
+    let frames = vec![head(&[(":status", "200")]), last(data("whole")), reset(0)];
+    let (_upstream, running) = telling(frames, false).await;
+    let answer = told(&running, "GET").await;
+    assert!(answer.ends_with("5\r\nwhole\r\n0\r\n\r\n"), "{answer}");
 }

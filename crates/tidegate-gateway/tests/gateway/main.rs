@@ -19,4 +19,5 @@ mod log;
 mod metrics;
 mod support;
 mod tls;
+mod translated;
 mod upstreams;

@@ -20,6 +20,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use parking_lot::Mutex;
 use tidegate_gateway::front::FrontBounds;
 use tidegate_gateway::upstream::ServerSettings;
 use tidegate_gateway::{GatewaySettings, RouteSettings, Running, start};
@@ -104,8 +105,43 @@ impl Upstream {
         .await
     }
 
+    /// A server that keeps what it is sent, byte for byte, and answers each request of which all has come.
+    pub(crate) async fn recording() -> (Self, Arc<Mutex<Vec<String>>>) {
+        let recorded = Arc::<Mutex<Vec<String>>>::default();
+        let records = Arc::clone(&recorded);
+        let upstream = Self::accepting(move |mut stream, asked| {
+            let records = Arc::clone(&records);
+            async move {
+                let mut request = String::new();
+                while let Ok(byte) = stream.read_u8().await {
+                    request.push(byte.into());
+                    if is_whole(&request) {
+                        asked.fetch_add(1, Ordering::SeqCst);
+                        records.lock().push(std::mem::take(&mut request));
+                        let _ =
+                            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+                    }
+                }
+            }
+        });
+        (upstream.await, recorded)
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+}
+
+/// Whether this is all of a request, by what its head says.
+fn is_whole(request: &str) -> bool {
+    let Some((head, body)) = request.split_once("\r\n\r\n") else { return false };
+    let said = |name| head.lines().find_map(|line| line.strip_prefix(name));
+    match said("content-length: ") {
+        Some(length) => length.parse() == Ok(body.len()),
+        None if said("transfer-encoding: chunked").is_none() => true,
+        None => {
+            body.starts_with("0\r\n") || body.contains("\r\n0\r\n") && body.ends_with("\r\n\r\n")
+        }
     }
 }
 
