@@ -332,15 +332,20 @@ pub(crate) fn is_host(text: &HeaderValue) -> bool {
     authority.is_ok_and(|host| !host.host().is_empty() && !host.as_str().contains('@'))
 }
 
-/// Begins the path with a slash where the target has a query alone: `http://a?q` is for the root (RFC 3986, section
-/// 6.2.3). Over HTTP/2 the path stands by itself, and begins with one.
+/// Begins the path with a slash where the target has no path: `http://a?q` is for the root (RFC 3986, section 6.2.3), and
+/// so is `http://a#f`. Over HTTP/2 the path stands by itself, and begins with one.
 fn begin_path<B>(request: &mut Request<B>) -> Result<(), Problem> {
-    let target = request.uri().path_and_query().map(PathAndQuery::as_str);
-    let Some(target) = target.filter(|target| target.starts_with('?')) else { return Ok(()) };
+    let Some(target) = request.uri().path_and_query() else { return Ok(()) };
+    // Where nothing is left before a fragment, the text is a slash that is not there, and no client of HTTP/2 finds it.
+    let is_nothing = target.as_str() == "/" && *target != PathAndQuery::from_static("/");
+    if !is_nothing && !target.as_str().starts_with('?') {
+        return Ok(());
+    }
     if request.version() == Version::HTTP_2 {
         return Err(NO_PATH);
     }
-    let target = PathAndQuery::try_from(format!("/{target}")).map_err(|_| NO_PATH)?;
+    let query = if is_nothing { "" } else { target.as_str() };
+    let target = PathAndQuery::try_from(format!("/{query}")).map_err(|_| NO_PATH)?;
     let mut parts = request.uri().clone().into_parts();
     parts.path_and_query = Some(target);
     *request.uri_mut() = Uri::from_parts(parts).map_err(|_| NO_PATH)?;

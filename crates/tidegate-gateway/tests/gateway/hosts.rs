@@ -112,6 +112,9 @@ async fn a_target_without_a_path_is_one_of_the_root_to_rules_and_to_every_upstre
             ("GET http://a?", "/?"),
             ("GET http://a?/b?c", "/?/b?c"),
             ("GET http://a", "/"),
+            ("GET http://a#f", "/"),
+            ("GET http://a?q#f", "/?q"),
+            ("GET /a#f", "/a"),
             ("GET http://a/?q", "/?q"),
             ("OPTIONS http://a?q", "/?q"),
             ("OPTIONS *", "*"),
@@ -121,6 +124,12 @@ async fn a_target_without_a_path_is_one_of_the_root_to_rules_and_to_every_upstre
             let told = format!("\r\n\r\nSome({seen:?}) Some({seen:?})");
             assert!(answer.ends_with(&told), "{line} became {answer}");
         }
+        // Over HTTP/2 the path is never left out.
+        for path in ["#", "#f", "#/a", "?q", "?q#f"] {
+            let lines = [GET[0], GET[1], GET[2], (":path", path)];
+            assert!(is_refused_over_http2(&running, &lines).await, "{path}");
+        }
+        assert_eq!(failures(&running), 0);
     }
     let folder = Folder::new("root");
     let rules = "{ domain: default, rules: [ \
