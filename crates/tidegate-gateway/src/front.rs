@@ -16,7 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, Version};
+use http::header::CONTENT_LENGTH;
+use http::{Method, Request, Response, StatusCode, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -204,17 +206,29 @@ impl Front {
         let gateway = Arc::clone(&self.gateway);
         async move {
             let is_http2 = request.version() == Version::HTTP_2;
+            let is_head = request.method() == Method::HEAD;
             // Over HTTP/1 hyper counts them, and over HTTP/2 nobody does.
             let answer = if request.headers().len() > HEADERS_MAX {
                 too_many_headers()
             } else {
                 gateway.answer(client, request).await
             };
+            let answer = if is_http2 && is_head { head_of(answer) } else { answer };
             // Its head is there to be taken, whether or not its body is asked for.
             Noted::Something.note();
             Ok(answer.map(|body| if is_http2 { body.in_parts(PART_BYTES_MAX) } else { body }))
         }
     }
+}
+
+/// An answer without its body, whose length is told. Over HTTP/1 hyper does as much for who asks for a head, and over
+/// HTTP/2 the body would go out, which clients take for a fault.
+fn head_of(mut answer: Response<ResponseBody>) -> Response<ResponseBody> {
+    let length = answer.body().size_hint().exact().filter(|length| *length > 0);
+    if let Some(length) = length {
+        answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
+    }
+    answer.map(|_| ResponseBody::full(Bytes::new()))
 }
 
 /// As empty as the answer to a head that is too long, which others give.
