@@ -53,6 +53,9 @@ pub(crate) const UNREACHABLE: Problem = Problem::BadGateway("the service cannot 
 pub(crate) const BROKEN: Problem =
     Problem::BadGateway("the service gave no answer that can be read");
 
+/// No fault of the service, which need not know the protocol.
+const NO_TUNNEL: Problem = Problem::BadGateway("the service does not change to that protocol");
+
 /// How often it is looked whether a body gets on, in the time that a response may take.
 const LOOKS: u32 = 16;
 
@@ -107,7 +110,14 @@ impl Forward<'_> {
             Ok(outgoing) => self.reach(outgoing).await,
             Err(problem) => Err(problem),
         };
+        let says_open = |reached: &Reached| reached.response.status().is_success();
         let mut reached = match reached {
+            // Over HTTP/2 the client would take it for a tunnel that is open (RFC 8441, section 5).
+            Ok(reached) if is_http2 && protocol.is_some() && says_open(&reached) => {
+                drop(reached);
+                ticket.answered(NO_TUNNEL.status().as_u16());
+                return Err(NO_TUNNEL.response());
+            }
             Ok(reached) => reached,
             Err(problem) => {
                 ticket.answered(problem.status().as_u16());

@@ -280,6 +280,35 @@ async fn a_long_answer_arrives_whole_at_a_client_with_a_small_window() {
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), body);
 }
 
+/// A 2xx would tell the client that it is open.
+#[tokio::test]
+async fn a_websocket_over_http2_that_the_upstream_does_not_open_is_not_open() {
+    let websocket = [&asking("CONNECT", "/")[..], &[(":protocol", "websocket")]].concat();
+    let asking = [frame(HEADERS, END_HEADERS, 1, &fields(&websocket))];
+    let echo = Upstream::echo().await;
+    let mut cases = vec![(format!("h2c://{}", echo.address), vec![])];
+    for (answer, status) in [
+        (&b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"[..], 502),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 502),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", 502),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno", 404),
+    ] {
+        let upstream = Upstream::raw(answer).await;
+        cases.push((upstream.url(), vec![(upstream, status)]));
+    }
+    for (url, upstreams) in cases {
+        let running = gateway(settings(&[&url])).await;
+        let answer = send(port(&running), &asking, &ENDS).await;
+        let heads = of_kind(HEADERS, &answer);
+        // Of statuses the table of HPACK has 404, and 502 is written out.
+        let is_404 = upstreams.iter().any(|(_, status)| *status == 404);
+        let expected = if is_404 { 0x8d } else { 0x48 };
+        assert_eq!(heads.first().map(|(_, head)| head[0]), Some(expected), "{url} {heads:?}");
+        assert_eq!(crate::support::failures(&running), 0);
+        until_idle(&running).await;
+    }
+}
+
 #[tokio::test]
 async fn a_websocket_over_http2_is_one_over_http1_to_the_upstream() {
     let upstream = crate::forward::shouting().await;
