@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::header::{CONNECTION, HOST, TE, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::uri::{Authority, Uri};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
@@ -492,6 +492,10 @@ fn as_one(mut request: Request<Kept>) -> Request<Kept> {
         let named = if is_upgrade { "upgrade, te" } else { "te" };
         request.headers_mut().insert(CONNECTION, HeaderValue::from_static(named));
     }
+    // Unless that is said, hyper takes it that a `GET` or a `HEAD` has no body, and leaves it out.
+    if !request.body().is_empty() && !request.headers().contains_key(CONTENT_LENGTH) {
+        request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
     request
 }
 
@@ -499,6 +503,7 @@ fn as_one(mut request: Request<Kept>) -> Request<Kept> {
 fn as_two(mut request: Request<Kept>, scheme: http::uri::Scheme) -> Request<Kept> {
     *request.version_mut() = Version::HTTP_2;
     request.headers_mut().remove(CONNECTION);
+    request.headers_mut().remove(TRANSFER_ENCODING);
     let host = request.headers_mut().remove(HOST);
     let Some(authority) = host.and_then(|host| Authority::try_from(host.as_bytes()).ok()) else {
         return request;

@@ -5,11 +5,71 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 use crate::http2::{
-    DATA, END_HEADERS, HEADERS, PREFACE, RST_STREAM, SETTINGS, asking, fields, frame,
+    DATA, END_HEADERS, END_STREAM, ENDS, HEADERS, PREFACE, RST_STREAM, SETTINGS, asking, fields,
+    frame, of_kind, send,
 };
 use crate::support::{
     Upstream, ask_h2, full, gateway, port, settings, until, until_idle, with_rules,
 };
+
+/// What a gateway adds to say where a request came from.
+fn is_added(line: &str) -> bool {
+    ["x-forwarded-", "forwarded: ", "via: "].iter().any(|name| line.starts_with(name))
+}
+
+/// The frames of a request with a body, where it has one.
+fn asked(lines: &[(&str, &str)], body: Option<&str>) -> Vec<Vec<u8>> {
+    let flags = END_HEADERS | if body.is_none() { END_STREAM } else { 0 };
+    let head = frame(HEADERS, flags, 1, &fields(lines));
+    let body = body.map(|body| frame(DATA, END_STREAM, 1, body.as_bytes()));
+    [head].into_iter().chain(body).collect()
+}
+
+#[tokio::test]
+async fn a_request_over_http2_is_the_same_one_over_http1() {
+    let (upstream, recorded) = Upstream::recording().await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let chunked = "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    let of_length = "content-length: 5\r\n\r\nhello";
+    for (method, more, body, line, rest) in [
+        ("GET", vec![], None, "/", "\r\n"),
+        ("GET", vec![], Some("hello"), "/", chunked),
+        ("HEAD", vec![], Some("hello"), "/", chunked),
+        ("POST", vec![], Some("hello"), "/", chunked),
+        ("GET", vec![("content-length", "5")], Some("hello"), "/", of_length),
+        ("POST", vec![("content-length", "5")], Some("hello"), "/", of_length),
+        ("POST", vec![("content-length", "0")], None, "/", "content-length: 0\r\n\r\n"),
+        ("POST", vec![("content_length", "2")], Some("hello"), "/", chunked),
+        ("GET", vec![("transfer_encoding", "chunked")], None, "/", "\r\n"),
+        ("GET", vec![("http2-settings", "x"), ("keep_alive", "1")], None, "/", "\r\n"),
+        ("GET", vec![("te", "trailers")], None, "/", "te: trailers\r\nconnection: te\r\n\r\n"),
+        ("GET", vec![("cookie", "a=1"), ("cookie", "b=2")], None, "/", "cookie: a=1; b=2\r\n\r\n"),
+        ("GET", vec![("host", "A")], None, "/", "\r\n"),
+        ("get", vec![], None, "/", "\r\n"),
+        ("GET", vec![], None, "//b/c", "\r\n"),
+        ("GET", vec![], None, "/a@b", "\r\n"),
+        ("OPTIONS", vec![], None, "*", "\r\n"),
+    ] {
+        let what = format!("{method} {line} {more:?} {body:?}");
+        let frames = asked(&[asking(method, line), more].concat(), body);
+        assert_eq!(
+            of_kind(HEADERS, &send(port(&running), &frames, &ENDS).await).len(),
+            1,
+            "{what}"
+        );
+        let came = recorded.lock().pop().unwrap_or_else(|| panic!("{what} is not forwarded"));
+        let expected = format!("{method} {line} HTTP/1.1\r\nhost: a\r\n{rest}");
+        let sorted = |text: &str| {
+            let mut lines: Vec<String> =
+                text.split("\r\n").filter(|line| !is_added(line)).map(ToOwned::to_owned).collect();
+            lines.sort_unstable();
+            lines
+        };
+        assert_eq!(sorted(&came), sorted(&expected), "{what} became {came}");
+        assert_eq!(came.split("\r\n\r\n").nth(1), expected.split("\r\n\r\n").nth(1), "{what}");
+    }
+    until_idle(&running).await;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_body_that_its_client_resets_without_an_error_is_not_passed_off_as_whole() {
