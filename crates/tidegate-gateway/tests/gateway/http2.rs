@@ -199,6 +199,70 @@ async fn streams_that_are_opened_and_reset_by_the_thousand_end_the_connection() 
 }
 
 #[tokio::test]
+async fn floods_of_frames_end_or_are_borne_and_leave_nothing_behind() {
+    let upstream = Upstream::serving(|request| async move {
+        if request.uri().path() == "/held" {
+            std::future::pending::<()>().await;
+        }
+        http::Response::new(full("ok"))
+    })
+    .await;
+    let running = gateway(with_rules(&[&upstream.url()], |layer| {
+        layer.limit = Some("200 at once for 1h per ip".parse().unwrap());
+    }))
+    .await;
+    let held = frame(HEADERS, END_HEADERS, 1, &fields(&asking("POST", "/held")));
+    let well = frame(HEADERS, END_HEADERS | END_STREAM, 3, &fields(&GET));
+    // One entry of nearly 4 KiB in the table of HPACK, of which the head says 5,000 times that it is there.
+    let entry = [&[0x40, 1, b'x', 0x7f, 0x81, 0x1f][..], &[b'y'; 0x7f + 0x01 + (0x1f << 7)]];
+    let bomb = [fields(&GET), entry.concat(), vec![0xbe; 5_000]].concat();
+    let each = |frames: &dyn Fn(u32) -> Vec<Vec<u8>>| {
+        (0..5_000).flat_map(|number| frames(2 * number + 1).concat()).collect::<Vec<u8>>()
+    };
+    let one = |frame: Vec<u8>, times: usize| frame.repeat(times);
+    let ended = [
+        ("empty data", [held.clone(), one(frame(DATA, 0, 1, b""), 100_000)].concat()),
+        ("data of padding", [held.clone(), one(frame(DATA, 8, 1, &[0]), 100_000)].concat()),
+        ("heads within a head", frame(HEADERS, END_HEADERS | END_STREAM, 1, &bomb)),
+        (
+            "empty continuations",
+            [frame(HEADERS, 0, 1, &fields(&GET)), one(frame(CONTINUATION, 0, 1, b""), 10_000)]
+                .concat(),
+        ),
+        (
+            "requests that the gateway has to reset",
+            each(&|stream| {
+                let opened = frame(HEADERS, END_HEADERS, stream, &fields(&asking("POST", "/held")));
+                vec![opened, frame(WINDOW_UPDATE, 0, stream, &[0; 4])]
+            }),
+        ),
+        (
+            "heads that are none",
+            each(&|stream| vec![frame(HEADERS, END_HEADERS, stream, &fields(&asking("GET", "")))]),
+        ),
+    ];
+    for (what, bytes) in ended {
+        let answer = send(port(&running), &[bytes], &[GOAWAY]).await;
+        assert_eq!(of_kind(GOAWAY, &answer).len(), 1, "{what}");
+        assert_eq!(get(port(&running), "/").await.status(), 200, "{what}: others are unharmed");
+        until_idle(&running).await;
+    }
+    for (what, flood) in [
+        ("pings", frame(PING, 0, 0, &[0; 8])),
+        ("settings", frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 100])),
+        ("priorities", frame(2, 0, 1, &[0, 0, 0, 3, 1])),
+        ("what nobody knows", frame(0x77, 0, 1, &[0; 8])),
+        ("window", frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])),
+    ] {
+        let frames = [one(flood, 10_000), well.clone()];
+        let answer = send(port(&running), &frames, &[HEADERS, GOAWAY]).await;
+        assert_eq!(of_kind(HEADERS, &answer).len(), 1, "{what}");
+        assert_eq!(get(port(&running), "/").await.status(), 200, "{what}: others are unharmed");
+        until_idle(&running).await;
+    }
+}
+
+#[tokio::test]
 async fn a_head_without_end_ends_the_connection() {
     let upstream = Upstream::echo().await;
     let running = gateway(settings(&[&upstream.url()])).await;

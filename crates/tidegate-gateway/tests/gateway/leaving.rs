@@ -408,3 +408,82 @@ async fn an_answer_over_http2_that_breaks_off_is_not_passed_off_as_whole() {
     let answer = told(&running, "GET").await;
     assert!(answer.ends_with("5\r\nwhole\r\n0\r\n\r\n"), "{answer}");
 }
+
+#[tokio::test]
+async fn an_answer_over_http2_has_one_reading_over_http1() {
+    let ok = (":status", "200");
+    let chunked = "transfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
+    let of_length = "content-length: 2\r\n\r\nok";
+    for (lines, rest) in [
+        (vec![ok], chunked),
+        (vec![ok, ("content-length", "2")], of_length),
+        (vec![ok, ("content-length", "2"), ("content-length", "2")], of_length),
+        (vec![ok, ("content_length", "9"), ("transfer_encoding", "gzip")], chunked),
+        (vec![ok, ("te", "trailers")], chunked),
+    ] {
+        let (_upstream, running) = telling(vec![head(&lines), last(data("ok"))], false).await;
+        let expected = format!("HTTP/1.1 200 OK\r\n{rest}");
+        assert_eq!(told(&running, "GET").await, expected, "{lines:?}");
+        assert_eq!(failures(&running), 0, "{lines:?}");
+    }
+    for status in ["204", "304"] {
+        for length in [None, Some(("content-length", "5"))] {
+            let lines: Vec<_> = [(":status", status)].into_iter().chain(length).collect();
+            let (_upstream, running) =
+                telling(vec![head(&lines), last(data("hello"))], false).await;
+            for method in ["GET", "HEAD"] {
+                let answer = told(&running, method).await;
+                assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+                assert!(answer.ends_with("\r\n\r\n") && !answer.contains("chunked"), "{answer}");
+            }
+        }
+    }
+    let trailers =
+        [("x-sum", "1"), ("content-length", "9"), ("content_length", "9"), ("host", "b")];
+    let names = ("trailer", "x-sum, content-length, content_length, host");
+    let frames = vec![head(&[ok, names]), data("ok"), last(head(&trailers))];
+    let (_upstream, running) = telling(frames, false).await;
+    let answer = told(&running, "GET").await;
+    assert!(answer.ends_with("\r\n\r\n2\r\nok\r\n0\r\nx-sum: 1\r\n\r\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn an_answer_over_http2_that_is_none_is_502() {
+    let ok = (":status", "200");
+    for lines in [
+        vec![ok, ("content-length", "2"), ("content-length", "3")],
+        vec![ok, ("content-length", "+2")],
+        vec![ok, ("content-length", "2, 2")],
+        vec![ok, ("content-length", "")],
+        vec![ok, ("transfer-encoding", "chunked")],
+        vec![ok, ("connection", "close")],
+        vec![ok, ("keep-alive", "1")],
+        vec![ok, ("proxy-connection", "close")],
+        vec![ok, ("upgrade", "h2c")],
+        vec![ok, ("x", "a\r\nb: c")],
+        vec![ok, ("X", "y")],
+        vec![ok, ok],
+        vec![("x", "y")],
+        vec![(":status", "")],
+        vec![(":status", "0")],
+        vec![(":status", "099")],
+        vec![(":status", "1000")],
+        vec![(":status", "200\r\n")],
+        vec![(":status", "100")],
+        vec![(":status", "101")],
+    ] {
+        let (_upstream, running) = telling(vec![head(&lines), last(data("ok"))], false).await;
+        let answer = told(&running, "GET").await;
+        assert!(answer.starts_with("HTTP/1.1 502 "), "{lines:?} became {answer}");
+        assert!(failures(&running) > 0, "{lines:?}");
+        until_idle(&running).await;
+    }
+    for (lines, status) in
+        [(vec![("content-length", "5")], "200"), (vec![], "100"), (vec![], "101")]
+    {
+        let lines = [vec![(":status", status)], lines].concat();
+        let (_upstream, running) = telling(vec![last(head(&lines))], false).await;
+        let answer = told(&running, "GET").await;
+        assert!(answer.starts_with("HTTP/1.1 502 "), "{lines:?} became {answer}");
+    }
+}

@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use tidegate_gateway::Running;
 use tidegate_gateway::route::{AuthSettings, RouteSettings, Shed};
 use tidegate_gateway::upstream::ServerSettings;
-use tidegate_identity::{Claim, TokenConfig, TokenKey};
+use tidegate_identity::{Claim, Extract, Source, TokenConfig, TokenKey, Trust};
 use tidegate_server::serve::process::Life as _;
 use tidegate_testing::undisturbed;
 use tokio::io::AsyncWriteExt as _;
@@ -481,4 +481,70 @@ async fn a_client_that_reads_nothing_holds_a_place_for_no_longer_than_it_may_tak
     tokio::time::timeout(Duration::from_secs(20), free).await.expect("the place is free again");
     drop(stream);
     until_idle(&running).await;
+}
+
+/// What a rule that matches is told of by 429: its cost never fits.
+const NEVER: &str = "per: [ip], cost: 5, limit: 2/day";
+
+#[tokio::test]
+async fn a_request_meets_the_same_rule_over_http1_and_over_http2() {
+    let upstream = Upstream::echo().await;
+    let folder = Folder::new("same-rule");
+    let matches = ["path: '/never/*'", "host: b.example", "method: DELETE", "ip: 192.0.2.7"];
+    let taken = ["cookie.session: x", "header.x-plan: free"];
+    let rules =
+        matches.iter().chain(&taken).enumerate().map(|(number, matches)| {
+            format!("{{ name: r{number}, match: {{ {matches} }}, {NEVER} }}")
+        });
+    let rules = rules.collect::<Vec<_>>().join(", ");
+    let rules = folder.write("rules.yaml", format!("{{ domain: default, rules: [ {rules} ] }}"));
+    let before = async |is_trusted: bool| {
+        let layer =
+            |layer: &mut tidegate_server::config::Layer| layer.rules = Some(vec![rules.clone()]);
+        let mut settings = with_rules(&[&upstream.url()], layer);
+        let identity = &mut settings.daemon.identity;
+        let cookie = Extract::new(Source::Cookie("session".to_owned()));
+        identity.extract = vec![cookie, Extract::new(Source::header("x-plan").unwrap())];
+        if is_trusted {
+            let networks = vec!["127.0.0.1/32".parse().unwrap()];
+            identity.proxies.trust = Trust::Networks(networks);
+        }
+        gateway(settings).await
+    };
+    let [untrusted, trusted] = [before(false).await, before(true).await];
+    let (first, last) = (("x-forwarded-for", "198.51.100.1"), ("x-forwarded-for", "192.0.2.7"));
+    for (method, host, path, lines, status, status_trusted) in [
+        ("GET", "a.example", "/", vec![], 200, 200),
+        ("GET", "a.example", "/never/x", vec![], 429, 429),
+        ("GET", "a.example", "//never/./x?y", vec![], 429, 429),
+        ("GET", "a.example", "/%6eever/x", vec![], 429, 429),
+        ("GET", "a.example", "/b/../never/x", vec![], 429, 429),
+        ("GET", "a.example", "/NEVER/x", vec![], 200, 200),
+        ("GET", "B.example.:8000", "/", vec![], 429, 429),
+        ("DELETE", "a.example", "/", vec![], 429, 429),
+        ("delete", "a.example", "/", vec![], 200, 200),
+        ("GET", "a.example", "/", vec![("cookie", "a=1; session=x")], 429, 429),
+        ("GET", "a.example", "/", vec![("cookie", "a=1"), ("cookie", "session=x")], 429, 429),
+        ("GET", "a.example", "/", vec![("x-plan", " free\t")], 429, 429),
+        ("GET", "a.example", "/", vec![last], 200, 429),
+        ("GET", "a.example", "/", vec![first, last], 200, 429),
+        ("GET", "a.example", "/", vec![last, first], 200, 200),
+    ] {
+        for (running, status) in [(&untrusted, status), (&trusted, status_trusted)] {
+            let request = |more: &[(&'static str, &'static str)], target: &str| {
+                let lines = lines.iter().chain(more);
+                let request = Request::builder().method(method).uri(target);
+                lines.fold(request, |request, (name, value)| request.header(*name, *value))
+            };
+            let mut got = Vec::new();
+            // As a plain request, as one that is none, and over HTTP/2.
+            for more in [&[][..], &[("te", "trailers")]] {
+                let request = request(more, path).header("host", host).body(Full::default());
+                got.push(ask(port(running), request.unwrap()).await.status().as_u16());
+            }
+            let two = request(&[], &format!("http://{host}{path}")).body(full("")).unwrap();
+            got.push(ask_h2(port(running), two).await.status().as_u16());
+            assert_eq!(got, [status; 3], "{method} {host} {path} {lines:?}");
+        }
+    }
 }

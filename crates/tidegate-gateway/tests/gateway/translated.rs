@@ -71,6 +71,152 @@ async fn a_request_over_http2_is_the_same_one_over_http1() {
     until_idle(&running).await;
 }
 
+type Lines = Vec<(&'static str, &'static str)>;
+
+const OTHER: &str = "GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n";
+
+/// Requests whose length is not that of their body, or none.
+fn of_no_length() -> Vec<(Lines, Option<&'static str>)> {
+    let mut cases = Vec::new();
+    for (length, body) in [
+        ("0", Some(OTHER)),
+        ("3", Some("hello")),
+        ("9", Some("hello")),
+        ("9", None),
+        ("+5", Some("hello")),
+        (" 5", Some("hello")),
+        ("5, 5", Some("hello")),
+        ("", Some("hello")),
+        ("9999999999999999999", Some("hello")),
+        ("18446744073709551621", Some("hello")),
+    ] {
+        for method in ["GET", "HEAD", "POST"] {
+            let lines = [asking(method, "/"), vec![("content-length", length)]].concat();
+            cases.push((lines, body));
+        }
+    }
+    for lengths in [["5", "5"], ["5", "6"]] {
+        let more = lengths.map(|length| ("content-length", length)).to_vec();
+        cases.push(([asking("POST", "/"), more].concat(), Some("hello")));
+    }
+    cases
+}
+
+/// Requests with a header more than may be there, or one in the place of another, or one too few.
+fn of_no_form() -> Vec<(Lines, Option<&'static str>)> {
+    let mut cases = Vec::new();
+    for (name, value) in [
+        ("keep-alive", "1"),
+        ("proxy-connection", "close"),
+        ("te", "gzip"),
+        ("te", "trailers, gzip"),
+        ("a:b", "x"),
+        ("a b", "x"),
+        ("transfer-encoding ", "chunked"),
+        (" transfer-encoding", "chunked"),
+        ("", "x"),
+        ("a\r\nb", "x"),
+        ("a\0b", "x"),
+        ("x", "a\rb"),
+        ("x", "a\nb"),
+        ("x", "a\0b"),
+        (":protocol", "websocket"),
+        (":unknown", "x"),
+        (":method", "GET"),
+        (":scheme", "http"),
+        (":authority", "a"),
+    ] {
+        cases.push(([asking("GET", "/"), vec![(name, value)]].concat(), None));
+    }
+    for (name, value) in [
+        (":method", ""),
+        (":method", "G ET"),
+        (":method", "GET\t"),
+        (":method", "GET\0"),
+        (":method", "GET / HTTP/1.1\r\nhost: b\r\n\r\nGET"),
+        (":path", "@b"),
+        (":path", "/ HTTP/1.1\r\nx: y"),
+        (":path", "/\ta"),
+        (":path", "/\0"),
+        (":path", "/\n"),
+        (":authority", "u:p@a"),
+        (":authority", "a\r\nx: y"),
+        (":authority", "a\0"),
+        (":scheme", "http://b/?"),
+        (":scheme", "http\r\n"),
+    ] {
+        let instead = |line: (_, _)| if line.0 == name { (name, value) } else { line };
+        cases.push((asking("GET", "/").into_iter().map(instead).collect(), None));
+    }
+    for missing in [":method", ":scheme", ":path", ":authority"] {
+        let mut lines = asking("GET", "/");
+        lines.retain(|(name, _)| *name != missing);
+        cases.push((lines, None));
+    }
+    cases
+}
+
+#[tokio::test]
+async fn a_request_over_http2_that_hides_another_reaches_nobody() {
+    let (upstream, recorded) = Upstream::recording().await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let others = vec![
+        (asking("CONNECT", "/"), None),
+        (vec![(":method", "CONNECT"), (":authority", "b:443")], Some(OTHER)),
+        ([asking("CONNECT", "/"), vec![(":protocol", "h2c")]].concat(), Some(OTHER)),
+        ([vec![("x", "y")], asking("GET", "/")].concat(), None),
+    ];
+    for (lines, body) in [of_no_length(), of_no_form(), others].concat() {
+        let answer = send(port(&running), &asked(&lines, body), &ENDS).await;
+        // The eighth entry of the table of HPACK is the status 200.
+        let is_well = |(_, head): &(u32, Vec<u8>)| head[0] == 0x88;
+        assert!(!of_kind(HEADERS, &answer).iter().any(is_well), "{lines:?} {body:?}");
+    }
+    for trailer in [
+        ("transfer-encoding", "chunked"),
+        ("connection", "close"),
+        ("x", "a\r\n\r\nGET /smuggled HTTP/1.1"),
+        ("X", "y"),
+    ] {
+        let trailers = frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields(&[trailer]));
+        let lines = [asking("POST", "/"), vec![("trailer", "x")]].concat();
+        let mut frames = vec![frame(HEADERS, END_HEADERS, 1, &fields(&lines))];
+        frames.extend([frame(DATA, 0, 1, b"hello"), trailers]);
+        send(port(&running), &frames, &ENDS).await;
+    }
+    until_idle(&running).await;
+    until("closed", || running.counts().upstream_connections == 0).await;
+    assert_eq!(*recorded.lock(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn trailers_over_http2_add_nothing_to_a_head_over_http1() {
+    let (upstream, recorded) = Upstream::recording().await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let forbidden = [
+        "content-length",
+        "content_length",
+        "host",
+        "x-forwarded-for",
+        "x_forwarded_for",
+        "authorization",
+        "cookie",
+        "expect",
+    ];
+    let names = [&["x-sum"][..], &forbidden].concat();
+    let list = names.join(",");
+    let lines = [asking("POST", "/"), vec![("trailer", &*list)]].concat();
+    let trailers: Vec<(&str, &str)> = names.iter().map(|name| (*name, "7")).collect();
+    let frames = [
+        frame(HEADERS, END_HEADERS, 1, &fields(&lines)),
+        frame(DATA, 0, 1, b"hello"),
+        frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields(&trailers)),
+    ];
+    assert_eq!(of_kind(HEADERS, &send(port(&running), &frames, &ENDS).await).len(), 1);
+    let came = recorded.lock().pop().unwrap();
+    assert!(came.ends_with("\r\n\r\n5\r\nhello\r\n0\r\nx-sum: 7\r\n\r\n"), "{came}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_body_that_its_client_resets_without_an_error_is_not_passed_off_as_whole() {
     let (upstream, recorded) = Upstream::recording().await;
