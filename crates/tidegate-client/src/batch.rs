@@ -53,7 +53,7 @@ pub(crate) struct Batches {
     linger: Duration,
     deadline: Duration,
     queue: Mutex<Queue>,
-    /// There are as many calls as go into one message.
+    /// Told when there is as much as goes into one message.
     is_full: Notify,
     /// For calls that wait to be sent, and for those that are sent alone until they are answered.
     room: Arc<Semaphore>,
@@ -65,6 +65,8 @@ pub(crate) struct Batches {
 #[derive(Debug, Default)]
 struct Queue {
     calls: VecDeque<Waiting>,
+    /// How much room they take in messages.
+    bytes: usize,
     /// How many calls have come here so far, and how many have left again. They leave in their order, so a call
     /// has left once as many have as had come before it, and one more.
     came: u64,
@@ -78,6 +80,7 @@ struct Waiting {
     /// A `CheckRequest`, encoded.
     call: Bytes,
     reply: oneshot::Sender<Result<Heard, ClientError>>,
+    came_at: Instant,
 }
 
 /// What the daemon said to one call. Each caller decodes its own.
@@ -146,7 +149,7 @@ impl Batches {
         let Ok(Ok(room)) = room else { return Err(self.not_sent(answered_before)) };
         let (reply, answer) = oneshot::channel();
         let mut listening = Listening { teller: &self.teller, call: call.clone(), answer };
-        let waiting = Waiting { call, reply };
+        let waiting = Waiting { call, reply, came_at: Instant::now() };
         let place = if self.window.is_zero() {
             tokio::spawn(Arc::clone(self).send_alone(waiting, room));
             None
@@ -182,9 +185,10 @@ impl Batches {
         // Whoever takes it from the queue makes room again.
         room.forget();
         let mut queue = self.queue();
+        queue.bytes += waiting.bytes();
         queue.calls.push_back(waiting);
         queue.came += 1;
-        if queue.calls.len() == CALLS_MAX {
+        if queue.is_full() {
             self.is_full.notify_waiters();
         }
         if !std::mem::replace(&mut queue.is_attended, true) {
@@ -198,6 +202,7 @@ impl Batches {
         loop {
             self.wait_for_company().await;
             let permit = Arc::clone(&self.under_way).acquire_owned().await;
+            self.linger().await;
             let (Ok(permit), Some(batch)) = (permit, self.next_batch()) else { return };
             tokio::spawn(Arc::clone(&self).send(batch, permit));
         }
@@ -205,9 +210,6 @@ impl Batches {
 
     async fn wait_for_company(&self) {
         let opened_at = Instant::now();
-        if !self.linger.is_zero() {
-            self.linger().await;
-        }
         let mut before = 0;
         loop {
             let count = self.queue().calls.len();
@@ -219,14 +221,17 @@ impl Batches {
         }
     }
 
-    /// Waits for calls that nobody is about to make yet.
+    /// Waits for calls that nobody is about to make yet, until the first that is there has waited long enough.
     async fn linger(&self) {
+        if self.linger.is_zero() {
+            return;
+        }
+        // Whoever comes after the look at the queue finds somebody to be told.
         let is_full = self.is_full.notified();
-        // Whoever comes after this look finds somebody to be told.
-        let count = self.queue().calls.len();
-        if (1..CALLS_MAX).contains(&count) {
+        let left = self.queue().first_waits(self.linger);
+        if !left.is_zero() {
             tokio::select! {
-                () = pause(self.linger) => {}
+                () = pause(left) => {}
                 () = is_full => {}
             }
         }
@@ -238,12 +243,13 @@ impl Batches {
         let mut batch = Vec::with_capacity(queue.calls.len().min(CALLS_MAX));
         let mut bytes = 0;
         while let Some(next) = queue.calls.front() {
-            bytes += next.call.len() + BYTES_PER_CALL;
+            bytes += next.bytes();
             if batch.len() == CALLS_MAX || (bytes > BYTES_MAX && !batch.is_empty()) {
                 break;
             }
             let Some(next) = queue.calls.pop_front() else { break };
             queue.left += 1;
+            queue.bytes -= next.bytes();
             self.room.add_permits(1);
             // Nobody takes from a limit for a caller that has given up.
             if !next.reply.is_closed() {
@@ -317,7 +323,27 @@ async fn check_many(channel: Channel, request: Request<Calls>) -> Result<Vec<Byt
     results.map_err(|status| ClientError::of_code(status.code()))
 }
 
+impl Queue {
+    /// Whether there is more than a message takes, or as much.
+    fn is_full(&self) -> bool {
+        self.calls.len() >= CALLS_MAX || self.bytes > BYTES_MAX
+    }
+
+    /// How much longer the first call waits that is to wait for so long; no longer where a message is full.
+    fn first_waits(&self, time: Duration) -> Duration {
+        match self.calls.front() {
+            Some(first) if !self.is_full() => time.saturating_sub(first.came_at.elapsed()),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
 impl Waiting {
+    /// How much room it takes in a message.
+    fn bytes(&self) -> usize {
+        self.call.len() + BYTES_PER_CALL
+    }
+
     fn answer(self, heard: Result<Heard, ClientError>, teller: &Arc<Teller>) {
         if let Err(Ok(unheard)) = self.reply.send(heard) {
             unheard.give_back(self.call, teller);

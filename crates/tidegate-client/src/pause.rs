@@ -3,28 +3,33 @@
 use std::thread;
 use std::time::Duration;
 
-use tokio::task::spawn_blocking;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 /// From here on a millisecond more or less makes no difference.
 const COARSE: Duration = Duration::from_millis(20);
 
 /// Waits for so long, and some tens of microseconds longer: a thread of the runtime's sleeps, of those that may. Where all
-/// of them are busy its timer comes first, a millisecond or two later.
+/// of them are busy its timer comes first, a millisecond or two later, and no thread sleeps any more.
 #[expect(clippy::disallowed_methods, reason = "the thread is one of those that may block")]
 pub(crate) async fn pause(time: Duration) {
     if time >= COARSE {
         return sleep(time).await;
     }
+    // What has not begun is not done any more where this is dropped.
+    let mut sleeping = JoinSet::new();
+    sleeping.spawn_blocking(move || thread::sleep(time));
     tokio::select! {
         // That the runtime ends is noticed elsewhere.
-        _ended = spawn_blocking(move || thread::sleep(time)) => {}
+        _ended = sleeping.join_next() => {}
         () = sleep(time) => {}
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Barrier};
+
     use tokio::time::Instant;
 
     use super::*;
@@ -51,5 +56,26 @@ mod tests {
         let began = Instant::now();
         pause(Duration::from_millis(25)).await;
         assert!(began.elapsed() >= Duration::from_millis(25));
+    }
+
+    #[test]
+    fn where_all_threads_are_busy_nothing_is_left_behind() {
+        const PAUSE: Duration = Duration::from_millis(15);
+        const PAUSES: u32 = 40;
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().max_blocking_threads(1).build().expect("a runtime");
+        runtime.block_on(async {
+            let free = Arc::new(Barrier::new(2));
+            let is_free = Arc::clone(&free);
+            let busy = tokio::task::spawn_blocking(move || drop(is_free.wait()));
+            for _ in 0..PAUSES {
+                pause(PAUSE).await;
+            }
+            free.wait();
+            busy.await.expect("it ends");
+            let began = Instant::now();
+            tokio::task::spawn_blocking(|| {}).await.expect("it runs");
+            assert!(began.elapsed() < PAUSE * PAUSES / 2, "{:?}", began.elapsed());
+        });
     }
 }

@@ -58,8 +58,8 @@ async fn a_call_alone_is_sent_alone_and_without_a_window_all_are() {
 
 #[tokio::test]
 async fn calls_that_linger_share_a_message_with_those_that_come_within_that_time() {
-    // More than the window, and more than a machine that is busy with something else takes for the calls below.
-    const LINGER: Duration = Duration::from_millis(500);
+    // More than a machine that is busy with something else takes for the calls below.
+    const LINGER: Duration = Duration::from_secs(1);
     let fake = Fake::new(|_| Act::Allow);
     let client = fake.client().await.linger(LINGER).deadline(PATIENCE).build().unwrap();
     let mut checking = JoinSet::new();
@@ -73,11 +73,63 @@ async fn calls_that_linger_share_a_message_with_those_that_come_within_that_time
     checking.join_all().await;
     assert_eq!(fake.heard().messages, [5]);
     assert!(began.elapsed() >= LINGER);
-    // A message that is full goes at once.
+    // What one message does not hold waits no longer than any other.
     let began = Instant::now();
-    check_together(&client, 1_000, 0).await;
-    assert_eq!(fake.heard().messages, [5, 1_000]);
-    assert!(began.elapsed() < LINGER);
+    check_together(&client, 30, 5_000).await;
+    assert_eq!(fake.heard().messages, [5, 12, 12, 6]);
+    assert!(began.elapsed() < LINGER * 2, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_message_that_is_full_goes_at_once_though_its_calls_would_linger() {
+    // The most calls of a message; and as many of those with so many bytes as are too much for one.
+    for (calls, in_one, padding) in [(1_000, 1_000, 0), (13, 12, 5_000)] {
+        let fake = Fake::new(|_| Act::Allow);
+        // Longer than anybody waits here.
+        let builder = fake.client().await.linger(PATIENCE * 10).deadline(PATIENCE * 20);
+        let client = builder.build().unwrap();
+        let mut checking = JoinSet::new();
+        for number in 0..calls {
+            let (client, value) = (client.clone(), "x".repeat(padding));
+            checking.spawn(async move { check(&client, &value).await.unwrap() });
+            if number == 0 {
+                // It is waiting by the time that the others come.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        for _ in 0..in_one {
+            assert!(checking.join_next().await.unwrap().unwrap().is_allowed());
+        }
+        assert_eq!(fake.heard().messages, [in_one]);
+        checking.abort_all();
+    }
+}
+
+#[tokio::test]
+async fn calls_that_come_while_all_messages_are_under_way_linger_too() {
+    const LINGER: Duration = Duration::from_millis(500);
+    let answers = Arc::new(Semaphore::new(0));
+    let let_to = Arc::clone(&answers);
+    let fake = Fake::new(move |_| Act::After(Arc::clone(&let_to), Box::new(Act::Allow)));
+    let builder = fake.client().await.connections(1).linger(LINGER).deadline(PATIENCE);
+    let client = builder.build().unwrap();
+    let mut checking = JoinSet::new();
+    let mut ask = |client: &Client| {
+        let client = client.clone();
+        checking.spawn(async move { check(&client, "a").await.unwrap() });
+    };
+    for sent in 1..=2 {
+        ask(&client);
+        until("it is sent", || fake.heard().messages.len() == sent).await;
+    }
+    ask(&client);
+    tokio::task::yield_now().await;
+    answers.add_permits(2);
+    until("they are answered", || answers.available_permits() == 0).await;
+    ask(&client);
+    answers.add_permits(1);
+    checking.join_all().await;
+    assert_eq!(fake.heard().messages, [1, 1, 2]);
 }
 
 #[tokio::test]
