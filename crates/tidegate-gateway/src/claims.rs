@@ -88,7 +88,7 @@ fn read_requests(bytes: &[u8], left: &[u8]) -> Vec<(Method, Bytes)> {
         let Some(Found { method, length, body, is_upgrade, .. }) = came else { return read };
         let end = start + length;
         let expected = match body {
-            _ if is_upgrade => At::Through,
+            Body::Length(0) if is_upgrade => At::Through,
             Body::Length(0) => At::HEAD,
             Body::Length(length) => At::Body(length),
             Body::Chunked => At::Size,
@@ -99,10 +99,11 @@ fn read_requests(bytes: &[u8], left: &[u8]) -> Vec<(Method, Bytes)> {
         let Some(body_length) = body.end_of_request(&left[end..]) else { return read };
         start = end + body_length;
         read.push((method, body.read(&left[end..start]).0.into()));
+        let expected = if is_upgrade { At::Through } else { At::HEAD };
+        assert_eq!(scanned(&bytes[..start], start).0, expected, "behind a body");
         if is_upgrade {
             return read;
         }
-        assert_eq!(scanned(&bytes[..start], start).0, At::HEAD, "behind a body");
     }
 }
 
@@ -122,7 +123,7 @@ fn read_by_hyper(bytes: &[u8]) -> Vec<(Method, Bytes)> {
         }
         Ok::<_, Infallible>(response)
     });
-    let stream = Strict::strict(tokio::io::join(bytes, tokio::io::sink()), false);
+    let stream = Strict::of_requests(tokio::io::join(bytes, tokio::io::sink()), false);
     let mut builder = http1::Builder::new();
     builder.max_headers(HEADERS_MAX);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));

@@ -140,7 +140,7 @@ impl Front {
         };
         // An error means that nothing sensible came in time.
         let Ok(Ok(is_http2)) = version else { return };
-        let stream = Strict::strict(opened, is_http2);
+        let stream = Strict::of_requests(opened, is_http2);
         // What goes wrong on a connection is the client's doing, and ends with it.
         let ended =
             if is_http2 { self.two(stream, client).await } else { self.one(stream, client).await };

@@ -99,6 +99,10 @@ pub(crate) fn take(
             let may_come = input.len() <= HEAD_BYTES_MAX && may_begin(&input[skipped..]);
             return if may_come { Ok(None) } else { Err(NoHead) };
         };
+        // However it came, it is as long as it is.
+        if skipped + length > HEAD_BYTES_MAX {
+            return Err(NoHead);
+        }
         let head = input.split_to(skipped + length).freeze();
         // What comes before the response itself is for us alone.
         if let Some(begun) = begin(&head, asked, reply)? {
@@ -265,6 +269,18 @@ mod tests {
         ] {
             for cut in 1..=answer.len() {
                 assert_eq!(taken(&answer, cut), expected, "{answer:?} cut by {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_head_that_is_too_long_is_none_however_it_arrives() {
+        for (length, is_taken) in [(HEAD_BYTES_MAX, true), (HEAD_BYTES_MAX + 1, false)] {
+            let head = "HTTP/1.1 200 OK\r\nA: \r\n\r\n";
+            let filled = "x".repeat(length - head.len());
+            let answer = format!("HTTP/1.1 200 OK\r\nA: {filled}\r\n\r\n");
+            for cut in [1 << 10, answer.len()] {
+                assert_eq!(taken(&answer, cut).is_ok(), is_taken, "{length} cut by {cut}");
             }
         }
     }

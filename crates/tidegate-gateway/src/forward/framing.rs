@@ -169,6 +169,10 @@ impl At {
         let Some(end) = memchr(b'\n', input) else {
             return if input.len() > LINE_BYTES_MAX { Err(Unframed) } else { Ok(None) };
         };
+        // However it came, it is as long as it is.
+        if end > LINE_BYTES_MAX {
+            return Err(Unframed);
+        }
         let line = input.split_to(end + 1);
         let line = line.strip_suffix(b"\r\n").ok_or(Unframed)?;
         *self = match *self {

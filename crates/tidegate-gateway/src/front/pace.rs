@@ -120,8 +120,10 @@ impl Follower {
         let came = Frames { left: PREFACE_BYTES, ..Frames::default() };
         Self { pace, came, sent: Frames::default(), has_part: false }
     }
+}
 
-    fn read(&mut self, bytes: &[u8]) {
+impl Watch for Follower {
+    fn came(&mut self, bytes: &mut [u8]) {
         let followed = self.came.follow(bytes);
         let has_part = self.came.is_in_head();
         // A part of another head than before has its own time.
@@ -129,12 +131,6 @@ impl Follower {
             self.has_part = has_part;
             self.pace.has_part(has_part);
         }
-    }
-}
-
-impl Watch for Follower {
-    fn came(&mut self, bytes: &mut [u8]) {
-        self.read(bytes);
     }
 
     fn sent(&mut self, parts: &[IoSlice<'_>], mut length: usize) {
@@ -234,6 +230,10 @@ mod tests {
         frame
     }
 
+    fn read(follower: &mut Follower, bytes: &[u8]) {
+        follower.came(&mut bytes.to_vec());
+    }
+
     /// The time in seconds, which is as exact as timers are.
     fn seconds(since: Instant) -> Duration {
         Duration::from_secs(since.elapsed().as_secs())
@@ -243,10 +243,10 @@ mod tests {
     async fn over(came: &[&[u8]], every: Duration) -> (Over, Duration) {
         let (pace, begun) = (Pace::new(), Instant::now());
         let mut follower = Follower::new(pace.clone());
-        follower.read(&[b'x'; PREFACE_BYTES]);
+        read(&mut follower, &[b'x'; PREFACE_BYTES]);
         let mut over = pin!(pace.over(IDLE_MAX, HEAD_MAX));
         for bytes in came {
-            follower.read(bytes);
+            read(&mut follower, bytes);
             tokio::select! {
                 biased;
                 why = over.as_mut() => return (why, seconds(begun)),
@@ -273,15 +273,15 @@ mod tests {
         for cut in 1..data.len() {
             let (pace, begun) = (Pace::new(), Instant::now());
             let (busy, mut follower) = (pace.begin(), Follower::new(pace.clone()));
-            follower.read(&[b'x'; PREFACE_BYTES]);
+            read(&mut follower, &[b'x'; PREFACE_BYTES]);
             let mut over = pin!(pace.over(IDLE_MAX, HEAD_MAX));
-            follower.read(&data[..cut]);
+            read(&mut follower, &data[..cut]);
             assert!(poll!(over.as_mut()).is_pending());
             sleep(HEAD_MAX * 3).await;
             assert!(poll!(over.as_mut()).is_pending(), "{cut}");
             // It has no time of its own, and neither has what follows.
-            follower.read(&data[cut..]);
-            follower.read(&ping[..ping.len() - 1]);
+            read(&mut follower, &data[cut..]);
+            read(&mut follower, &ping[..ping.len() - 1]);
             sleep(HEAD_MAX / 2).await;
             assert!(poll!(over.as_mut()).is_pending(), "{cut}");
             assert_eq!((over.await, seconds(begun)), (Over::Late, HEAD_MAX * 4), "{cut}");
@@ -312,10 +312,10 @@ mod tests {
         assert_eq!((why, when), (Over::Idle, IDLE_MAX), "or it would be late before");
         let pace = Pace::new();
         let (_busy, mut follower) = (pace.begin(), Follower::new(pace.clone()));
-        follower.read(&[b'x'; PREFACE_BYTES]);
+        read(&mut follower, &[b'x'; PREFACE_BYTES]);
         let mut over = pin!(pace.over(IDLE_MAX, HEAD_MAX));
         for bytes in cut {
-            follower.read(bytes);
+            read(&mut follower, bytes);
             assert!(poll!(over.as_mut()).is_pending());
             sleep(Duration::from_secs(1)).await;
         }

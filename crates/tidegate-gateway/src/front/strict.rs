@@ -24,7 +24,7 @@ pub(crate) type Strict<S> = Watched<S, Scanner>;
 
 impl<S> Strict<S> {
     /// Looks at requests, unless the stream speaks HTTP/2, which frames them in one way only.
-    pub(crate) fn strict(stream: S, is_http2: bool) -> Self {
+    pub(crate) fn of_requests(stream: S, is_http2: bool) -> Self {
         let at = if is_http2 { At::Through } else { At::HEAD };
         Self::new(stream, Scanner::new(at))
     }
@@ -74,13 +74,15 @@ pub(crate) struct Fault;
 #[derive(Debug)]
 pub(crate) struct Scanner {
     pub(crate) at: At,
+    /// Whether no other request follows on this one, but perhaps another protocol.
+    is_last: bool,
     /// The beginning of a line whose end was not read yet.
     line: Vec<u8>,
 }
 
 impl Scanner {
     pub(crate) fn new(at: At) -> Self {
-        Self { at, line: Vec::new() }
+        Self { at, is_last: false, line: Vec::new() }
     }
 
     /// Follows what was read, and spoils it where there is a fault.
@@ -94,7 +96,7 @@ impl Scanner {
                     *left -= part;
                     start += part as usize;
                     if *left == 0 {
-                        self.at = At::HEAD;
+                        self.go_to(At::HEAD);
                     }
                 }
                 At::Chunk(left) => {
@@ -131,7 +133,7 @@ impl Scanner {
             self.line.clear();
             next
         };
-        self.at = next.unwrap_or_else(|Fault| {
+        let next = next.unwrap_or_else(|Fault| {
             // An extension of a chunk goes on over any other byte, and what follows would be read as a part of it. A
             // line feed by itself is refused there.
             if has_return || self.at != At::Size {
@@ -139,7 +141,13 @@ impl Scanner {
             }
             At::Through
         });
+        self.go_to(next);
         end + 1
+    }
+
+    fn go_to(&mut self, next: At) {
+        self.is_last |= matches!(self.at, At::Head(Head { is_upgrade: true, .. }));
+        self.at = if self.is_last && next == At::HEAD { At::Through } else { next };
     }
 }
 
@@ -189,9 +197,9 @@ fn in_head(mut head: Head, line: &[u8]) -> Result<At, Fault> {
     }
     if line.is_empty() {
         return Ok(match head {
-            Head { is_upgrade: true, .. } => At::Through,
             Head { is_chunked: true, .. } => At::Size,
             Head { length: Some(length @ 1..), .. } => At::Body(length),
+            Head { is_upgrade: true, .. } => At::Through,
             Head { .. } => At::HEAD,
         });
     }
@@ -343,11 +351,26 @@ mod tests {
         assert!(is_refused(&format!("{requests}GET / HTTP/1.1\r\nA: b\nc: d\r\n\r\n")));
     }
 
+    /// Whoever offers another protocol may have a body, and no way around what is asked of one.
+    #[test]
+    fn a_body_before_another_protocol_has_one_reading_too() {
+        let of = |framing: &str, body: &str| {
+            is_refused(&format!("POST / HTTP/1.1\r\nUpgrade: h2c\r\n{framing}\r\n\r\n{body}"))
+        };
+        let chunked = "Transfer-Encoding: chunked";
+        assert!(of(chunked, "0\r\n\nGET /hidden HTTP/1.1\r\n\r\n"));
+        assert!(of(chunked, "00000000000000000\r\n\r\n"));
+        for next in ["", "\n\n\r\r"] {
+            assert!(!of(chunked, &format!("1\r\na\r\n0\r\n\r\n{next}")), "{next:?}");
+            assert!(!of("Content-Length: 3", &format!("a\nb{next}")), "{next:?}");
+        }
+    }
+
     #[test]
     fn a_tunnel_and_http2_are_left_alone() {
         let upgrade = "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n\n\n\r\r";
         assert!(!is_refused(upgrade));
-        let strict = Strict::strict((), true);
+        let strict = Strict::of_requests((), true);
         assert_eq!(strict.watch.at, At::Through);
     }
 }
