@@ -83,9 +83,9 @@ fn middleware(
     cores: Cores,
     effort: Effort,
 ) -> Result<(Vec<Figure>, Vec<String>), Box<dyn Error>> {
-    let (starts, effort) = effort.over_starts();
+    let (times, effort) = effort.in_parts();
     let mut tried = started(tidegate, cores, effort)?;
-    for _ in 1..starts {
+    for _ in 1..times {
         tried = tried.and(started(tidegate, cores, effort)?);
     }
     let mut figures = tried.rates();

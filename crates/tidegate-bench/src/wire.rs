@@ -55,10 +55,10 @@ pub(crate) struct Effort {
 }
 
 impl Effort {
-    /// About as many rounds in all, spread over several starts of the servers.
-    pub(crate) fn over_starts(self) -> (usize, Self) {
-        const ROUNDS_OF_A_START: usize = 3;
-        (self.rounds.div_ceil(ROUNDS_OF_A_START), Self { rounds: ROUNDS_OF_A_START, ..self })
+    /// How many times what is handed back makes up about as many rounds, each of them with servers that are started anew.
+    pub(crate) fn in_parts(self) -> (usize, Self) {
+        const ROUNDS_OF_A_PART: usize = 3;
+        (self.rounds.div_ceil(ROUNDS_OF_A_PART), Self { rounds: ROUNDS_OF_A_PART, ..self })
     }
 
     pub(crate) fn of(quick: bool) -> Self {

@@ -3,16 +3,21 @@
 mod daemon;
 mod run;
 
+use std::collections::BTreeSet;
 use std::fs::{File, read_to_string};
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use daemon::{Daemon, Folder, Signal, command, exchange, http, is_open};
+
+/// How many an nginx that leaves takes on each connection.
+const REQUESTS_OF_A_CONNECTION: usize = 7;
 
 /// An nginx that serves one text, and ends with this value.
 struct Nginx {
@@ -25,14 +30,14 @@ impl Nginx {
         Self::listening(folder, "", "")
     }
 
-    /// With TLS, HTTP/2 where that is agreed on, and the end of a connection after every seventh request on it.
+    /// With TLS, HTTP/2 where that is agreed on, and the end of a connection after so many requests on it.
     fn leaving(folder: &Folder) -> Self {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         let own = rcgen::generate_simple_self_signed(names).expect("a certificate");
         let certificate = folder.write("nginx.pem", &own.cert.pem());
         let key = folder.write("nginx-key.pem", &own.signing_key.serialize_pem());
         let settings = format!(
-            "ssl_certificate {certificate}; ssl_certificate_key {key}; keepalive_requests 7;"
+            "ssl_certificate {certificate}; ssl_certificate_key {key}; keepalive_requests {REQUESTS_OF_A_CONNECTION};"
         );
         Self::listening(folder, "ssl http2", &settings)
     }
@@ -48,7 +53,7 @@ impl Nginx {
              events {{ }}\n\
              http {{ access_log off; {}\n\
              server {{ listen {address} {how}; {settings}\n\
-             location / {{ return 200 \"nginx saw $http_host $uri over $server_protocol\"; }} }} }}\n",
+             location / {{ return 200 \"nginx saw $http_host $uri over $server_protocol on $connection.\"; }} }} }}\n",
             folder.file("pid"),
             folder.file("error.log"),
             paths.join(" ")
@@ -120,6 +125,7 @@ fn a_gateway_limits_what_nginx_serves_and_drains_when_it_is_told() {
 #[test]
 fn a_server_with_tls_and_http2_that_ends_its_connections_costs_no_request() {
     const REQUESTS: usize = 50;
+    let connections = Mutex::<BTreeSet<String>>::default();
     let folder = Folder::new("gateway-leaving");
     let nginx = Nginx::leaving(&folder);
     let (upstream, ca) = (format!("https://{}", nginx.address), folder.file("nginx.pem"));
@@ -132,7 +138,8 @@ fn a_server_with_tls_and_http2_that_ends_its_connections_costs_no_request() {
             let method = if number % 2 == 0 { "GET" } else { "POST" };
             let (status, answer) = http(&address, &format!("{method} /page"));
             assert_eq!(status, 200, "{answer}");
-            assert!(answer.contains("over HTTP/2.0"), "{answer}");
+            let (_, connection) = answer.split_once("over HTTP/2.0 on ").expect("HTTP/2");
+            connections.lock().expect("nobody panics").insert(connection.to_owned());
         }
     };
     std::thread::scope(|scope| {
@@ -140,6 +147,8 @@ fn a_server_with_tls_and_http2_that_ends_its_connections_costs_no_request() {
             client.join().expect("no request is lost");
         }
     });
+    let connections = connections.lock().expect("nobody panics").len();
+    assert!(connections >= 4 * REQUESTS / REQUESTS_OF_A_CONNECTION, "{connections}");
     let (_, metrics) = http(&gateway.address("admin"), "GET /metrics");
     let failed: Vec<_> = metrics
         .lines()
