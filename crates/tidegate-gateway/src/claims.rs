@@ -2,7 +2,7 @@
 //! They stand here because what they look at is nobody else's. A claim panics where it does not hold.
 //!
 //! Both compare what this crate makes of the bytes with a second reader, which is `httparse` and, for bodies, the few lines
-//! of [`Body`]: slow, and without state between two reads. Requests are read by hyper as well, as they are behind the
+//! of `Body`: slow, and without state between two reads. Requests are read by hyper as well, as they are behind the
 //! scanner.
 
 use std::cell::RefCell;
