@@ -98,23 +98,18 @@ pub(super) fn figures(
         let scenario = Scenario::closed(way.name(), 16, way.under_way(), entrants);
         let tried = scenario.sharing_the_core_of_load().run(&driver, effort)?;
         figures.extend(tried.throughput());
-        figures.extend(denials(&tried, way));
+        figures.extend(denials(&tried));
         notes.extend(tried.idle_servers());
     }
     Ok((figures, notes))
 }
 
-/// What a gateway denies, to what nginx forwards, that meets its other two targets and no more: 0.8 of nginx's forwarding,
-/// and three times as much as that. Unlike the second of them it is no worse for forwarding faster.
-const DENYING_TO_NGINX_LEAST: f64 = 0.8 * 3.0;
-
 /// What denying is to forwarding, and how near both are to what reading and writing alone would be.
-fn denials(tried: &Tried, way: Way) -> Vec<Figure> {
+fn denials(tried: &Tried) -> Vec<Figure> {
     let target = Some(Target::AtLeast(3.0));
-    let to_nginx = (way == Way::One).then_some(Target::AtLeast(DENYING_TO_NGINX_LEAST));
     let ratios = [
         ("denying to forwarding", (DENYING, OURS), target),
-        ("denying, to nginx forwarding", (DENYING, NGINX), to_nginx),
+        ("denying, to nginx forwarding", (DENYING, NGINX), None),
         ("a server that only answers, to forwarding", (ANSWERING, OURS), None),
         ("denying, to a server that only answers", (DENYING, ANSWERING), None),
         ("nginx, denying to forwarding", (NGINX_DENYING, NGINX), None),
