@@ -24,7 +24,7 @@
 //! | `config` | [`ClientBuilder`]: deadlines, the window, retries, what happens while the daemon is away |
 //! | `answer` | [`Answer`]: what was decided, wherever |
 //! | `batch` | calls that are made at the same time, sent together |
-//! | `pause` | waiting for less than a millisecond |
+//! | `pause` | waiting for a few milliseconds or less |
 //! | `tell` | what the daemon is told after a call |
 //! | `pool` | the connections |
 //! | `breaker` | whether the daemon is worth asking |

@@ -1,4 +1,4 @@
-//! Waiting for less than a millisecond, for which timers of the runtime are too coarse.
+//! Waiting for a few milliseconds or less, for which timers of the runtime are too coarse.
 
 use std::thread;
 use std::time::Duration;
