@@ -80,7 +80,8 @@ struct Waiting {
     /// A `CheckRequest`, encoded.
     call: Bytes,
     reply: oneshot::Sender<Result<Heard, ClientError>>,
-    came_at: Instant,
+    /// When its caller came, who may be asking again.
+    since: Instant,
 }
 
 /// What the daemon said to one call. Each caller decodes its own.
@@ -133,10 +134,12 @@ impl Batches {
     }
 
     /// Sends a call, an encoded `CheckRequest`, with others if that is wanted, and waits for its answer until then.
-    /// What was taken for a caller that does not wait any more is given back.
+    /// It lingers no longer than its caller has not waited yet. What was taken for a caller that does not wait any
+    /// more is given back.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         call: Bytes,
+        since: Instant,
         until: Instant,
     ) -> Result<CheckResponse, ClientError> {
         // The daemon would not read it, nor anything that is in the same message.
@@ -149,7 +152,7 @@ impl Batches {
         let Ok(Ok(room)) = room else { return Err(self.not_sent(answered_before)) };
         let (reply, answer) = oneshot::channel();
         let mut listening = Listening { teller: &self.teller, call: call.clone(), answer };
-        let waiting = Waiting { call, reply, came_at: Instant::now() };
+        let waiting = Waiting { call, reply, since };
         let place = if self.window.is_zero() {
             tokio::spawn(Arc::clone(self).send_alone(waiting, room));
             None
@@ -332,7 +335,7 @@ impl Queue {
     /// How much longer the first call waits that is to wait for so long; no longer where a message is full.
     fn first_waits(&self, time: Duration) -> Duration {
         match self.calls.front() {
-            Some(first) if !self.is_full() => time.saturating_sub(first.came_at.elapsed()),
+            Some(first) if !self.is_full() => time.saturating_sub(first.since.elapsed()),
             _ => Duration::ZERO,
         }
     }

@@ -263,13 +263,14 @@ impl Client {
         settings.budget.earn();
         // It is encoded once, however often it is sent.
         let call = Bytes::from(request.encode_to_vec());
-        let until = moment_after(Instant::now(), settings.deadline);
+        let since = Instant::now();
+        let until = moment_after(since, settings.deadline);
         let mut failures = 0;
         loop {
             if !pool.may_ask() {
                 return Err(ClientError::Unavailable);
             }
-            let error = match batches.ask(call.clone(), until).await {
+            let error = match batches.ask(call.clone(), since, until).await {
                 Err(
                     error @ (ClientError::Unavailable | ClientError::NoAnswer | ClientError::Busy),
                 ) => error,

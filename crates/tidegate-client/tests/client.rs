@@ -156,6 +156,20 @@ async fn calls_fifty_microseconds_apart_share_a_message_where_they_linger() {
 }
 
 #[tokio::test]
+async fn a_call_that_is_tried_again_does_not_linger_again() {
+    const LINGER: Duration = Duration::from_secs(1);
+    let fake = Fake::new(|message| match message {
+        0 | 1 => Act::Fail(Code::Unavailable),
+        _ => Act::Allow,
+    });
+    // There is time to linger once.
+    let builder = fake.client().await.linger(LINGER).deadline(LINGER * 2);
+    let client = builder.build().unwrap();
+    assert!(check(&client, "a").await.unwrap().is_allowed());
+    assert_eq!(fake.heard().messages, [1, 1, 1]);
+}
+
+#[tokio::test]
 async fn while_messages_are_under_way_the_next_one_gathers() {
     let answers = Arc::new(Semaphore::new(0));
     let let_to = Arc::clone(&answers);
