@@ -1,13 +1,13 @@
-//! A server that only answers: it finds where a request ends, sends the same bytes back, and does nothing else. Behind
-//! a gateway it is the upstream, since one that does more would be measured with whatever stands in front of it. In the
-//! gateway's place, with the gateway's own bytes, it shows what reading and writing cost whoever answers.
+//! A server that only answers: it waits for sockets, reads, finds where a request ends, and sends the same bytes back. It has
+//! no runtime, so that nothing is left to save but what the system takes. Behind a gateway it is the upstream, since one
+//! that does more would be measured with whatever stands in front of it. In the gateway's place, with the gateway's own
+//! bytes, it shows what reading and writing cost whoever answers.
 
 use std::error::Error;
-use std::io::{ErrorKind, Read as _};
-use std::sync::Arc;
+use std::io::{self, ErrorKind, Read as _, Write as _};
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
 
 use crate::wire::server::{Server, free_port, local};
 
@@ -38,52 +38,108 @@ pub(super) fn kilobyte() -> Vec<u8> {
 
 /// Serves until the process is ended.
 pub(crate) fn serve(port: &str) -> Result<(), Box<dyn Error>> {
-    let address = local(port.parse()?);
+    const EVENTS_MAX: usize = 256;
+    const LISTENER: Token = Token(usize::MAX);
     let mut given = Vec::new();
-    std::io::stdin().read_to_end(&mut given)?;
-    let given: Arc<[u8]> = given.into();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let listener = TcpListener::bind(address).await?;
-        loop {
-            let (stream, _) = listener.accept().await?;
-            stream.set_nodelay(true)?;
-            let given = Arc::clone(&given);
-            tokio::spawn(async move {
-                // A connection that breaks was the other end's to keep.
-                if let Err(error) = answer(stream, &given).await
-                    && error.kind() == ErrorKind::InvalidData
-                {
-                    eprintln!("a request is longer than {HEADS_BYTES_MAX} bytes");
+    io::stdin().read_to_end(&mut given)?;
+    let mut listener = TcpListener::bind(local(port.parse()?))?;
+    let (mut poll, mut events) = (Poll::new()?, Events::with_capacity(EVENTS_MAX));
+    poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+    let mut connections: Vec<Option<Connection>> = Vec::new();
+    loop {
+        poll.poll(&mut events, None)?;
+        for event in &events {
+            if event.token() == LISTENER {
+                while let Some(connection) = Connection::accept(&listener)? {
+                    let free = connections.iter().position(Option::is_none);
+                    let place = free.unwrap_or(connections.len());
+                    if free.is_none() {
+                        connections.push(None);
+                    }
+                    let taken = connections[place].insert(connection);
+                    let registry = poll.registry();
+                    registry.register(&mut taken.stream, Token(place), Interest::READABLE)?;
                 }
-            });
+                continue;
+            }
+            let place = &mut connections[event.token().0];
+            // A connection that breaks was the other end's to keep.
+            if place.as_mut().is_some_and(|connection| connection.answer(&given).is_err()) {
+                *place = None;
+            }
         }
-    })
+    }
 }
 
-async fn answer(mut stream: TcpStream, given: &[u8]) -> std::io::Result<()> {
-    let (mut buffer, mut length) = (vec![0; HEADS_BYTES_MAX], 0);
-    let mut several = Vec::new();
-    loop {
-        let read = stream.read(&mut buffer[length..]).await?;
-        if read == 0 {
-            // Either the other end has closed, or it sends more than anybody measures here.
-            return if length < buffer.len() { Ok(()) } else { Err(ErrorKind::InvalidData.into()) };
+/// A connection, and what has come over it of requests that are not answered.
+struct Connection {
+    stream: TcpStream,
+    heads: Vec<u8>,
+    length: usize,
+    answers: Vec<u8>,
+}
+
+impl Connection {
+    /// `None` where nobody waits any more.
+    fn accept(listener: &TcpListener) -> io::Result<Option<Self>> {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nodelay(true)?;
+                let heads = vec![0; HEADS_BYTES_MAX];
+                Ok(Some(Self { stream, heads, length: 0, answers: Vec::new() }))
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
         }
-        length += read;
-        let requests = &buffer[..length];
-        // They have no bodies. One of which a part has come waits for the rest, and so do those before it.
-        if !requests.ends_with(EMPTY_LINE) {
-            continue;
+    }
+
+    /// Reads once where that is all there is, and answers once. The end of a connection is an error.
+    fn answer(&mut self, given: &[u8]) -> io::Result<()> {
+        loop {
+            let room = self.heads.len() - self.length;
+            let read = match self.stream.read(&mut self.heads[self.length..]) {
+                Ok(0) if room == 0 => {
+                    eprintln!("a request is longer than {HEADS_BYTES_MAX} bytes");
+                    return Err(ErrorKind::InvalidData.into());
+                }
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            self.length += read;
+            let requests = &self.heads[..self.length];
+            // They have no bodies. One of which a part has come waits for the rest, and so do those before it.
+            if requests.ends_with(EMPTY_LINE) {
+                let ends = requests.windows(EMPTY_LINE.len()).filter(|four| *four == EMPTY_LINE);
+                let count = ends.count();
+                self.length = 0;
+                self.send(given, count)?;
+            }
+            // The system tells of more.
+            if read < room {
+                return Ok(());
+            }
         }
-        let count = requests.windows(EMPTY_LINE.len()).filter(|four| *four == EMPTY_LINE).count();
-        if count == 1 {
-            stream.write_all(given).await?;
+    }
+
+    fn send(&mut self, given: &[u8], count: usize) -> io::Result<()> {
+        let Self { stream, answers, .. } = self;
+        let mut left = if count == 1 {
+            given
         } else {
-            several.clear();
-            (0..count).for_each(|_| several.extend_from_slice(given));
-            stream.write_all(&several).await?;
+            answers.clear();
+            (0..count).for_each(|_| answers.extend_from_slice(given));
+            answers
+        };
+        while !left.is_empty() {
+            match stream.write(left) {
+                Ok(written) => left = &left[written..],
+                // Whoever puts load on it reads all the time, so that this is soon over.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+                Err(error) => return Err(error),
+            }
         }
-        length = 0;
+        Ok(())
     }
 }

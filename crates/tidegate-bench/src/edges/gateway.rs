@@ -1,6 +1,6 @@
 //! The gateway beside nginx's `proxy_pass`: one core each in turns, connections kept on both sides, and the same
 //! server behind, which shares the other core with the load. And what a request costs that is denied, beside a server
-//! on the same runtime that reads and sends the same bytes and does nothing else.
+//! without a runtime that reads and sends the same bytes and does nothing else.
 
 use std::error::Error;
 use std::fs;
