@@ -92,6 +92,13 @@ enum Heard {
     Alone(Box<CheckResponse>),
 }
 
+/// Whoever gathers, of whom there is one at a time.
+struct Attending {
+    batches: Arc<Batches>,
+    /// Whether nothing was left to send.
+    is_done: bool,
+}
+
 /// A caller that waits for its answer.
 struct Listening<'a> {
     teller: &'a Arc<Teller>,
@@ -194,21 +201,14 @@ impl Batches {
         if queue.is_full() {
             self.is_full.notify_waiters();
         }
-        if !std::mem::replace(&mut queue.is_attended, true) {
-            tokio::spawn(Arc::clone(self).gather());
+        let place = queue.came - 1;
+        let is_attended = std::mem::replace(&mut queue.is_attended, true);
+        // A runtime that has ended drops what it is given at once, which looks at the queue.
+        drop(queue);
+        if !is_attended {
+            tokio::spawn(Attending { batches: Arc::clone(self), is_done: false }.gather());
         }
-        queue.came - 1
-    }
-
-    /// Sends until nothing is left to send.
-    async fn gather(self: Arc<Self>) {
-        loop {
-            self.wait_for_company().await;
-            let permit = Arc::clone(&self.under_way).acquire_owned().await;
-            self.linger().await;
-            let (Ok(permit), Some(batch)) = (permit, self.next_batch()) else { return };
-            tokio::spawn(Arc::clone(&self).send(batch, permit));
-        }
+        place
     }
 
     async fn wait_for_company(&self) {
@@ -350,6 +350,33 @@ impl Waiting {
     fn answer(self, heard: Result<Heard, ClientError>, teller: &Arc<Teller>) {
         if let Err(Ok(unheard)) = self.reply.send(heard) {
             unheard.give_back(self.call, teller);
+        }
+    }
+}
+
+impl Attending {
+    /// Sends until nothing is left to send.
+    async fn gather(mut self) {
+        let batches = Arc::clone(&self.batches);
+        loop {
+            batches.wait_for_company().await;
+            let permit = Arc::clone(&batches.under_way).acquire_owned().await;
+            batches.linger().await;
+            let (Ok(permit), Some(batch)) = (permit, batches.next_batch()) else {
+                self.is_done = true;
+                return;
+            };
+            tokio::spawn(Arc::clone(&batches).send(batch, permit));
+        }
+    }
+}
+
+impl Drop for Attending {
+    /// A client may be asked from several runtimes, and the one that ends may be the one that gathers here. The next call
+    /// does it then.
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.batches.queue().is_attended = false;
         }
     }
 }

@@ -170,6 +170,25 @@ async fn a_call_that_is_tried_again_does_not_linger_again() {
 }
 
 #[tokio::test]
+async fn a_runtime_that_ends_while_calls_linger_leaves_the_client_to_others() {
+    const LINGER: Duration = Duration::from_secs(1);
+    let fake = Fake::new(|_| Act::Allow);
+    let builder = fake.client().await.linger(LINGER).deadline(LINGER * 10);
+    let client = builder.build().unwrap();
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let elsewhere = runtime.worker_threads(1).enable_all().build().unwrap();
+    let asking = elsewhere.spawn({
+        let client = client.clone();
+        async move { check(&client, "a").await }
+    });
+    tokio::time::sleep(LINGER / 10).await;
+    tokio::task::spawn_blocking(|| drop(elsewhere)).await.unwrap();
+    assert!(asking.await.unwrap_err().is_cancelled());
+    assert!(check(&client, "b").await.unwrap().is_allowed());
+    assert_eq!(fake.heard().messages, [1]);
+}
+
+#[tokio::test]
 async fn while_messages_are_under_way_the_next_one_gathers() {
     let answers = Arc::new(Semaphore::new(0));
     let let_to = Arc::clone(&answers);
