@@ -416,3 +416,43 @@ impl Heard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    const LINGER: Duration = Duration::from_millis(100);
+    const LATER: Duration = Duration::from_millis(30);
+    const LEFT: Duration = Duration::from_millis(70);
+
+    fn waiting() -> Waiting {
+        Waiting { call: Bytes::new(), reply: oneshot::channel().0, since: Instant::now() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_call_lingers_from_when_it_came() {
+        let mut queue = Queue::default();
+        assert_eq!(queue.first_waits(LINGER), Duration::ZERO, "there is none");
+        queue.calls.push_back(waiting());
+        advance(LATER).await;
+        queue.calls.push_back(waiting());
+        assert_eq!(queue.first_waits(LINGER), LEFT);
+        queue.calls.pop_front();
+        assert_eq!(queue.first_waits(LINGER), LINGER);
+        advance(2 * LINGER).await;
+        assert_eq!(queue.first_waits(LINGER), Duration::ZERO, "it has waited for something else");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_lingers_where_a_message_is_full() {
+        let mut queue =
+            Queue { calls: (0..CALLS_MAX).map(|_| waiting()).collect(), ..Queue::default() };
+        assert_eq!(queue.first_waits(LINGER), Duration::ZERO, "of calls");
+        queue.calls.truncate(1);
+        assert_eq!(queue.first_waits(LINGER), LINGER);
+        queue.bytes = BYTES_MAX + 1;
+        assert_eq!(queue.first_waits(LINGER), Duration::ZERO, "of bytes");
+    }
+}

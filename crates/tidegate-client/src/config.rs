@@ -99,9 +99,9 @@ impl ClientBuilder {
     }
 
     /// How long the first call of a batch waits in any case, though nobody else may be about to call; zero unless said, and
-    /// at most [`DEADLINE_MAX`](Self::DEADLINE_MAX). All calls that are made within that time share a message, as many as
-    /// one holds, and a call that nobody joins takes so much longer. It pays where many callers make few calls each and the
-    /// daemon is to hear as few messages as can be.
+    /// at most half of [`deadline`](Self::deadline), since the daemon is to have time too. All calls that are made within
+    /// that time share a message, as many as one holds, and a call that nobody joins takes so much longer. It pays where
+    /// many callers make few calls each and the daemon is to hear as few messages as can be.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger.min(Self::DEADLINE_MAX);
         self
@@ -140,7 +140,7 @@ impl ClientBuilder {
         if self.keep_alive.is_zero() {
             return Err(ConfigError::Zero("keep_alive"));
         }
-        if self.linger >= self.deadline {
+        if self.linger > self.deadline / 2 {
             return Err(ConfigError::Linger);
         }
         let endpoint = Endpoint::from(address(&self.address)?);

@@ -66,7 +66,7 @@ pub enum ConfigError {
     Scheme,
     /// A number is 0 that has to be more.
     Zero(&'static str),
-    /// Calls would linger until their deadline.
+    /// Calls would linger for more than half of the time until their deadline.
     Linger,
 }
 
@@ -79,7 +79,7 @@ impl fmt::Display for ConfigError {
                  give the address of a proxy that adds it, like http://127.0.0.1:8081",
             ),
             Self::Zero(what) => write!(f, "`{what}` has to be more than 0"),
-            Self::Linger => f.write_str("`linger` has to be less than `deadline`"),
+            Self::Linger => f.write_str("`linger` may be at most half of `deadline`"),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Waiting for a few milliseconds or less, for which timers of the runtime are too coarse.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
@@ -18,7 +19,11 @@ pub(crate) async fn pause(time: Duration) {
     }
     // What has not begun is not done any more where this is dropped.
     let mut sleeping = JoinSet::new();
-    sleeping.spawn_blocking(move || thread::sleep(time));
+    let begin = || drop(sleeping.spawn_blocking(move || thread::sleep(time)));
+    // The runtime panics where the system has no thread for it, and has no other way to say so.
+    if catch_unwind(AssertUnwindSafe(begin)).is_err() {
+        return sleep(time).await;
+    }
     tokio::select! {
         // That the runtime ends is noticed elsewhere.
         _ended = sleeping.join_next() => {}
@@ -56,6 +61,18 @@ mod tests {
         let began = Instant::now();
         pause(Duration::from_millis(25)).await;
         assert!(began.elapsed() >= Duration::from_millis(25));
+    }
+
+    #[test]
+    fn where_no_thread_can_be_started_the_runtime_waits_itself() {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        // No system has room for such a stack.
+        let runtime = builder.enable_time().thread_stack_size(1 << 46).build().expect("a runtime");
+        runtime.block_on(async {
+            let (began, time) = (Instant::now(), Duration::from_millis(2));
+            pause(time).await;
+            assert!(began.elapsed() >= time);
+        });
     }
 
     #[test]

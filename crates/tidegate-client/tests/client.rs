@@ -493,8 +493,9 @@ async fn settings_that_cannot_work_are_refused() {
     let zero = Duration::ZERO;
     assert_eq!(error(builder.clone().deadline(zero)), ConfigError::Zero("deadline"));
     assert_eq!(error(builder.clone().keep_alive(zero)), ConfigError::Zero("keep_alive"));
-    let as_long = builder.clone().linger(ClientBuilder::DEADLINE_DEFAULT);
-    assert_eq!(error(as_long), ConfigError::Linger);
+    let half = ClientBuilder::DEADLINE_DEFAULT / 2;
+    let longer = builder.clone().linger(half + Duration::from_nanos(1));
+    assert_eq!(error(longer), ConfigError::Linger);
     assert_eq!(error(builder.linger(Duration::MAX).deadline(Duration::MAX)), ConfigError::Linger);
 }
 
