@@ -20,9 +20,9 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tidegate::Timestamp;
 
 use crate::forward::answer::{self, Begun, Reply};
-use crate::forward::{head, hop};
 use crate::front::asked::{Asked, Begins};
 use crate::front::strict::{At, Scanner, Strict};
 
@@ -242,15 +242,7 @@ fn tell(bytes: &[u8], asked: &Method, size: usize) -> Option<(Vec<u8>, bool)> {
         }
     };
     let mut sent = Vec::new();
-    head::put_status(&mut sent, status, &reason);
-    if reply.lines.is_empty() {
-        hop::strip(&mut reply.headers);
-        head::put_headers(&mut sent, &reply.headers);
-    } else {
-        sent.extend_from_slice(&reply.lines);
-    }
-    framing.put_header(&mut sent);
-    sent.extend_from_slice(b"\r\n");
+    reply.put_head(&mut sent, (status, &reason, framing), |_| {}, || Timestamp::ZERO);
     loop {
         let before = sent.len();
         match framing.take(&mut input, &mut sent) {

@@ -8,9 +8,11 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, DATE, TRAILER};
 use http::{HeaderMap, Method, StatusCode, Version};
+use tidegate::Timestamp;
 
 use super::framing::Framing;
 use super::head::{self, NoHead};
+use super::hop;
 use crate::front::strict::body_length;
 use crate::upstream::Server;
 use crate::upstream::cause::Cause;
@@ -225,6 +227,42 @@ impl Reply {
             }
         }
         Some((length?, can_stay))
+    }
+}
+
+/// Where a client is told of its standing.
+pub(crate) enum Tell<'r> {
+    Headers(&'r mut HeaderMap),
+    /// As lines of HTTP/1.
+    Lines(&'r mut Vec<u8>),
+}
+
+impl Reply {
+    /// Appends the head as the client is told it. What is told of its standing is for `tell` to add; the time is asked for
+    /// where the upstream does not tell it.
+    pub(crate) fn put_head(
+        &mut self,
+        out: &mut Vec<u8>,
+        (status, reason, framing): (StatusCode, &[u8], Framing),
+        tell: impl FnOnce(Tell<'_>),
+        now: impl FnOnce() -> Timestamp,
+    ) {
+        head::put_status(out, status, reason);
+        if self.lines.is_empty() {
+            hop::strip(&mut self.headers);
+            tell(Tell::Headers(&mut self.headers));
+            head::put_headers(out, &self.headers);
+            // The bytes that they are parts of are read into again.
+            self.headers.clear();
+        } else {
+            out.extend_from_slice(&self.lines);
+            tell(Tell::Lines(out));
+        }
+        framing.put_header(out);
+        if !self.has_date {
+            head::put_date_line(out, now());
+        }
+        out.extend_from_slice(b"\r\n");
     }
 }
 

@@ -27,10 +27,10 @@ use super::end::{End, Over};
 use super::own::Own;
 use super::wire::Wire;
 use crate::access_log::Entry;
-use crate::forward::answer::{Answer, Reply, exchange};
+use crate::forward::answer::{Answer, Reply, Tell, exchange};
 use crate::forward::ended::Ended;
-use crate::forward::head::{put_date_line, put_headers, put_status};
-use crate::forward::{Forward, hop, problem};
+use crate::forward::head::put_headers;
+use crate::forward::{Forward, problem};
 use crate::gateway::{Client, Gateway, begin};
 use crate::limit::{AtOnce, Refused, Ticket};
 use crate::problem::Problem;
@@ -324,23 +324,13 @@ impl<'g, S: AsyncRead + AsyncWrite + Unpin> Lane<'g, S> {
     /// Makes the head of a response.
     fn put_head(&mut self, answer: &Answer, ticket: &Ticket) {
         let limits = &self.gateway.limits;
-        let (out, reply) = (&mut self.wire.output, &mut self.room.reply);
-        put_status(out, answer.status, &answer.reason);
-        if reply.lines.is_empty() {
-            hop::strip(&mut reply.headers);
-            limits.tell(ticket, &mut reply.headers);
-            put_headers(out, &reply.headers);
-            // The bytes that they are parts of are read into again.
-            reply.headers.clear();
-        } else {
-            out.extend_from_slice(&reply.lines);
-            limits.put_standing(ticket, out);
-        }
-        answer.framing.put_header(out);
-        if !reply.has_date {
-            put_date_line(out, limits.engine.limiter().now());
-        }
-        out.extend_from_slice(b"\r\n");
+        let begun = (answer.status, &answer.reason[..], answer.framing);
+        let tell = |to: Tell<'_>| match to {
+            Tell::Headers(headers) => limits.tell(ticket, headers),
+            Tell::Lines(out) => limits.put_standing(ticket, out),
+        };
+        let now = || limits.engine.limiter().now();
+        self.room.reply.put_head(&mut self.wire.output, begun, tell, now);
     }
 
     /// Makes an answer of the gateway's own.
