@@ -166,13 +166,14 @@ impl At {
             }
             return Ok(Some(false));
         }
-        let Some(end) = memchr(b'\n', input) else {
-            return if input.len() > LINE_BYTES_MAX { Err(Unframed) } else { Ok(None) };
-        };
+        let bytes_max =
+            if let Self::Trailers(_) = self { TRAILER_BYTES_MAX } else { LINE_BYTES_MAX };
+        let end = memchr(b'\n', input);
         // However it came, it is as long as it is.
-        if end > LINE_BYTES_MAX {
+        if end.unwrap_or(input.len()) > bytes_max {
             return Err(Unframed);
         }
+        let Some(end) = end else { return Ok(None) };
         let line = input.split_to(end + 1);
         let line = line.strip_suffix(b"\r\n").ok_or(Unframed)?;
         *self = match *self {
@@ -298,6 +299,19 @@ mod tests {
         assert_eq!(taken(Framing::Chunked(At::Size), &long, long.len()), Err(Unframed));
         let trailers = format!("0\r\n{}", "a: b\r\n".repeat(TRAILER_BYTES_MAX / 5));
         assert_eq!(taken(Framing::Chunked(At::Size), &trailers, 1_000), Err(Unframed));
+    }
+
+    #[test]
+    fn a_trailer_may_be_as_long_as_all_of_them() {
+        for (length, expected) in [
+            (TRAILER_BYTES_MAX - 10, Ok(("0\r\n\r\n".to_owned(), true))),
+            (TRAILER_BYTES_MAX, Err(Unframed)),
+        ] {
+            let body = format!("0\r\na: {}\r\n\r\n", "b".repeat(length));
+            for cut in [1_000, body.len()] {
+                assert_eq!(taken(Framing::Chunked(At::Size), &body, cut), expected, "cut at {cut}");
+            }
+        }
     }
 
     #[test]

@@ -125,7 +125,10 @@ impl Scanner {
         let end = start + length;
         let line = &bytes[start..end];
         let has_return = line.last().or(self.line.last()) == Some(&b'\r');
-        let next = if self.line.is_empty() {
+        let next = if self.line.len() + length > LINE_BYTES_MAX {
+            // However it came, it is as long as it is.
+            Err(Fault)
+        } else if self.line.is_empty() {
             after(self.at, line)
         } else {
             self.line.extend_from_slice(line);
@@ -337,6 +340,14 @@ mod tests {
             let mut bytes = vec![b'0'; LINE_BYTES_MAX + 1];
             bytes.chunks_mut(1 << 10).for_each(|part| scanner.scan(part));
             assert_eq!((scanner.at, bytes.last()), (At::Through, Some(&SPOILT)));
+        }
+        // However it comes.
+        for at in [At::HEAD, At::Trailers] {
+            let mut scanner = Scanner::new(at);
+            let mut bytes = vec![b'0'; LINE_BYTES_MAX + 2];
+            bytes[LINE_BYTES_MAX..].copy_from_slice(b"\r\n");
+            scanner.scan(&mut bytes);
+            assert_eq!((scanner.at, bytes.last()), (At::Through, Some(&SPOILT)), "{at:?}");
         }
     }
 

@@ -151,6 +151,21 @@ async fn an_answer_that_says_more_than_it_has_to_is_handed_on_alike_whichever_wa
     }
 }
 
+/// It may be as long as all of them together: a client that takes trailers gets it, and any other the answer alone.
+#[tokio::test]
+async fn a_trailer_that_is_long_breaks_no_answer() {
+    let answer: &'static str = format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: x\r\n\r\n2\r\nok\r\n0\r\nx: {}\r\n\r\n",
+        "y".repeat(5_000)
+    )
+    .leak();
+    for more in WAYS {
+        let (outcome, _running) = outcome("GET", more, answer).await;
+        let is_whole = outcome.1.starts_with("2\r\nok\r\n0\r\n") && outcome.1.ends_with("\r\n\r\n");
+        assert_eq!((is_whole, outcome.2, outcome.3), (true, 1, 0), "{more} {}", outcome.1);
+    }
+}
+
 /// Asks for the head alone, has the upstream say something more once that is answered, and asks again over the same
 /// connection as soon as it was said.
 async fn ask_after(said: &'static [u8], (first, second): (&str, &str)) {
