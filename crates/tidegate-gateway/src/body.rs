@@ -8,10 +8,11 @@ use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::HeaderName;
 use http::{HeaderMap, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -39,6 +40,8 @@ struct Bounded {
     /// For all of it, where there is a bound on that.
     whole: Option<Patience>,
     progress: Arc<Progress>,
+    /// Headers that say whose it is: no trailer may say so.
+    whose: Arc<[HeaderName]>,
 }
 
 /// How a body gets on, for whoever waits for the response.
@@ -55,17 +58,21 @@ impl RequestBody {
     }
 
     /// A body of at most so many bytes, of which some come in any such time, and all in time.
-    pub(crate) fn bounded(body: Incoming, version: Version, bounds: &Bounds) -> Self {
-        if body.is_end_stream() {
+    pub(crate) fn bounded(
+        body: Incoming,
+        version: Version,
+        bounds: &Bounds,
+        whose: &Arc<[HeaderName]>,
+    ) -> Self {
+        let mut body = Coming::new(body, version);
+        if body.is_end_stream() || body.is_nothing() {
             return Self::empty();
         }
-        let body = Coming::new(body, version);
         let progress = Arc::new(Progress::default());
         let patience = Patience::new(bounds.idle_timeout);
         let whole = bounds.body_timeout.map(Patience::new);
-        Self {
-            inner: Some(Bounded { body, left: bounds.body_bytes_max, patience, whole, progress }),
-        }
+        let (left, whose) = (bounds.body_bytes_max, Arc::clone(whose));
+        Self { inner: Some(Bounded { body, left, patience, whole, progress, whose }) }
     }
 
     /// How it gets on; `None` where there is no body.
@@ -137,7 +144,7 @@ impl Body for RequestBody {
                     None => Some(Err(inner.progress.break_off(1))),
                     Some(left) => {
                         inner.left = left;
-                        without(frame, strip_asked).map(Ok)
+                        without(frame, |trailers| strip_asked(trailers, &inner.whose)).map(Ok)
                     }
                 }
             }
@@ -145,7 +152,7 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(|inner| inner.body.incoming.is_end_stream())
+        self.inner.as_ref().is_none_or(|inner| inner.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -158,14 +165,40 @@ impl Body for RequestBody {
 struct Coming {
     incoming: Incoming,
     is_http2: bool,
+    /// What was looked at and not handed on. It is large, and mostly there is none.
+    first: Option<Box<Result<Frame<Bytes>, BrokenOff>>>,
 }
 
 /// It has not come to its end.
+#[derive(Debug)]
 struct BrokenOff;
 
 impl Coming {
     fn new(incoming: Incoming, version: Version) -> Self {
-        Self { incoming, is_http2: version == Version::HTTP_2 }
+        Self { incoming, is_http2: version == Version::HTTP_2, first: None }
+    }
+
+    /// Whether there is nothing in it, of one whose length is not told: over HTTP/2 a client may say that in a frame of its
+    /// own behind the head. Nobody waits for that frame here.
+    fn is_nothing(&mut self) -> bool {
+        if !self.is_http2 || self.incoming.size_hint().exact().is_some() {
+            return false;
+        }
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready(first) = self.poll_frame(&mut context) else { return false };
+        let is_empty = |frame: &Frame<Bytes>| frame.data_ref().is_some_and(Bytes::is_empty);
+        match first {
+            None => true,
+            Some(Ok(frame)) if is_empty(&frame) && self.incoming.is_end_stream() => true,
+            first => {
+                self.first = first.map(Box::new);
+                false
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_none() && self.incoming.is_end_stream()
     }
 
     /// Over HTTP/2 hyper takes it for an end as well where a stream is reset, or a connection goes away, without an error.
@@ -174,6 +207,9 @@ impl Coming {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(*first));
+        }
         let frame = ready!(Pin::new(&mut self.incoming).poll_frame(context));
         Poll::Ready(match frame {
             None if self.is_http2 && !self.incoming.is_end_stream() => Some(Err(BrokenOff)),
@@ -290,7 +326,7 @@ impl ResponseBody {
 }
 
 /// A frame with its trailers as the function leaves them; none where nothing is left, which ends a body as well.
-fn without(frame: Frame<Bytes>, strip: fn(&mut HeaderMap)) -> Option<Frame<Bytes>> {
+fn without(frame: Frame<Bytes>, strip: impl FnOnce(&mut HeaderMap)) -> Option<Frame<Bytes>> {
     match frame.into_trailers() {
         Ok(mut trailers) => {
             strip(&mut trailers);
@@ -300,10 +336,13 @@ fn without(frame: Frame<Bytes>, strip: fn(&mut HeaderMap)) -> Option<Frame<Bytes
     }
 }
 
-/// Nobody is trusted to say in trailers where a request came from: proxies say it in the head.
-fn strip_asked(trailers: &mut HeaderMap) {
+/// Nobody is trusted to say in trailers where a request came from, or whose it is: that is said in the head.
+fn strip_asked(trailers: &mut HeaderMap, whose: &[HeaderName]) {
     hop::strip_trailers(trailers);
     origin::strip(trailers);
+    for name in whose {
+        hop::strip_spellings(trailers, name);
+    }
 }
 
 impl Body for ResponseBody {
@@ -335,7 +374,7 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         let is_end = match &self.kind {
             Kind::Full(bytes) => bytes.is_none(),
-            Kind::Relayed { body, .. } => body.incoming.is_end_stream(),
+            Kind::Relayed { body, .. } => body.is_end_stream(),
             Kind::File(reading) => reading.left == 0,
         };
         is_end && self.rest.is_empty()

@@ -9,7 +9,7 @@
 //! | [`answer`] | one request over one connection, without a general client in between |
 //! | [`framing`] | where a body of HTTP/1 ends |
 //! | [`kept`] | bodies that can be taken back from a connection that did nothing with them |
-//! | [`together`] | what belongs to one connection of HTTP/2, as one task |
+//! | [`one_task`] | what belongs to one connection of HTTP/2, as one task |
 //! | [`ended`] | what a response holds until its end |
 //! | [`tunnel`] | connections that change their protocol |
 //! | [`websocket`] | WebSockets over HTTP/2 |
@@ -54,7 +54,8 @@ pub(crate) const BROKEN: Problem =
     Problem::BadGateway("the service gave no answer that can be read");
 
 /// No fault of the service, which need not know the protocol.
-const NO_TUNNEL: Problem = Problem::BadGateway("the service does not change to that protocol");
+pub(crate) const NO_TUNNEL: Problem =
+    Problem::BadGateway("the service does not change to that protocol");
 
 /// How often it is looked whether a body gets on, in the time that a response may take.
 const LOOKS: u32 = 16;
@@ -167,7 +168,7 @@ impl Forward<'_> {
             return Err(Problem::BodyTooLarge);
         }
         self.fit(&mut headers, version);
-        let body = RequestBody::bounded(body, version, bounds);
+        let body = RequestBody::bounded(body, version, bounds, &self.gateway.whose);
         if let Some(protocol) = protocol {
             if !body.is_empty() {
                 return Err(Problem::Malformed("a request for another protocol has a body"));

@@ -213,6 +213,7 @@ impl Front {
             } else {
                 gateway.answer(client, request).await
             };
+            let is_head = is_head || has_no_body(answer.status());
             let answer = if is_http2 && is_head { head_of(answer) } else { answer };
             // Its head is there to be taken, whether or not its body is asked for.
             Noted::Something.note();
@@ -221,14 +222,19 @@ impl Front {
     }
 }
 
-/// An answer without its body, whose length is told. Over HTTP/1 hyper does as much for who asks for a head, and over
-/// HTTP/2 the body would go out, which clients take for a fault.
+/// An answer without its body, whose length is told. Over HTTP/1 hyper does as much for who asks for a head, and where the
+/// status says that there is no body; over HTTP/2 it would go out, which clients take for a fault.
 fn head_of(mut answer: Response<ResponseBody>) -> Response<ResponseBody> {
-    let length = answer.body().size_hint().exact().filter(|length| *length > 0);
+    let is_told = !has_no_body(answer.status());
+    let length = answer.body().size_hint().exact().filter(|length| is_told && *length > 0);
     if let Some(length) = length {
         answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
     }
     answer.map(|_| ResponseBody::full(Bytes::new()))
+}
+
+fn has_no_body(status: StatusCode) -> bool {
+    [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&status)
 }
 
 /// As empty as the answer to a head that is too long, which others give.

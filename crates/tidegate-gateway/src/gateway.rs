@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::{HOST, HeaderValue};
+use http::header::{HOST, HeaderName, HeaderValue, UPGRADE};
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
@@ -15,7 +15,7 @@ use tidegate_tower::{Standing, grpc};
 use crate::access_log::{AccessLog, Entry};
 use crate::body::ResponseBody;
 use crate::forward::ended::Ended;
-use crate::forward::{Forward, hop, websocket};
+use crate::forward::{Forward, NO_TUNNEL, hop, websocket};
 use crate::limit::{AtOnce, Limits, Refused, Ticket};
 use crate::problem::Problem;
 use crate::route::{Route, Routes};
@@ -30,6 +30,8 @@ pub(crate) struct Gateway {
     pub(crate) routes: Routes,
     /// The attributes that routes look at, whatever the rules do.
     pub(crate) reads: Reads,
+    /// The headers that say whose a request is.
+    pub(crate) whose: Arc<[HeaderName]>,
     pub(crate) access_log: Option<AccessLog>,
     /// Tunnels outlive the requests that opened them, and are waited for with the connections.
     pub(crate) shutdown: Shutdown,
@@ -101,7 +103,13 @@ impl Gateway {
         if let Some(folder) = &route.folder {
             let asked = (request.method(), request.uri(), request.headers());
             let path = attributes.value("path").unwrap_or_default();
-            let found = folder.answer(asked, path, route.path_length()).await;
+            // A file would tell a client over HTTP/2 that its WebSocket is open.
+            let is_tunnel = request.version() == Version::HTTP_2 && upgrade(&request).is_some();
+            let found = if is_tunnel {
+                Err(NO_TUNNEL)
+            } else {
+                folder.answer(asked, path, route.path_length()).await
+            };
             return self.served(found, ticket, entry).map_err(Problem::response);
         }
         // Forwarding takes a lot of room, and who is denied need not carry it along.
@@ -156,7 +164,9 @@ impl Gateway {
         attributes: &mut Attributes,
         entry: &mut Option<Box<Entry>>,
     ) -> Result<Ticket, Response<ResponseBody>> {
-        let (limits, grpc_type) = (&self.limits, grpc::content_type(headers));
+        let limits = &self.limits;
+        // A WebSocket is no call, and over HTTP/2 the 200 of one would say that it is open.
+        let grpc_type = grpc::content_type(headers).filter(|_| !headers.contains_key(UPGRADE));
         let is_refused = authenticate(route, headers, attributes, entry);
         let denied = |standing: &Standing<'_>| limits.denial(standing, grpc_type.cloned());
         let mut begun = limits.begin();
@@ -353,7 +363,7 @@ fn begin_path<B>(request: &mut Request<B>) -> Result<(), Problem> {
 }
 
 fn asks_for_upgrade(request: &Request<Incoming>) -> bool {
-    request.version() < Version::HTTP_2 && request.headers().contains_key(http::header::UPGRADE)
+    request.version() < Version::HTTP_2 && request.headers().contains_key(UPGRADE)
 }
 
 /// The protocols that a request asks to change to. HTTP/2 has no such headers but those that were put there for a

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use http::header::HeaderName;
 use tidegate::Reads;
+use tidegate_identity::Identity;
 
 use crate::auth::{AddressLists, Auth, KeysFile};
 use crate::config::StartError;
@@ -237,6 +238,15 @@ impl Routes {
             reads = all.fold(reads, Reads::and);
         }
         reads
+    }
+
+    /// The headers that say whose a request is: those of keys, and those that become attributes.
+    pub(crate) fn whose(&self, identity: &Identity) -> Arc<[HeaderName]> {
+        let keys = self.0.iter().filter_map(|route| Some(&route.auth.as_ref()?.header));
+        let mut names: Vec<HeaderName> = identity.header_names().chain(keys).cloned().collect();
+        names.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+        names.dedup();
+        names.into()
     }
 
     /// The route of every request, whatever its host and its path, where there is one alone.

@@ -108,7 +108,8 @@ pub async fn start(
     let limits = Limits { engine: Arc::clone(daemon.engine()), headers, delay_max };
     let shutdown = Shutdown::default();
     let (reads, shutting) = (routes.reads(), shutdown.clone());
-    let gateway = Gateway { limits, routes, reads, access_log, shutdown: shutting };
+    let whose = routes.whose(limits.engine.identity());
+    let gateway = Gateway { limits, routes, reads, whose, access_log, shutdown: shutting };
     let gateway = Arc::new(gateway);
     watch(&gateway);
     if let Some(certificates) = &certificates {

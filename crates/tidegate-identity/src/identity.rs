@@ -4,7 +4,7 @@ use core::net::{IpAddr, SocketAddr};
 use std::io::Write as _;
 
 use http::HeaderMap;
-use http::header::HOST;
+use http::header::{HOST, HeaderName};
 use tidegate_core::Timestamp;
 use tidegate_rules::path::normalise;
 use tidegate_rules::{Attribute, Reads};
@@ -125,6 +125,12 @@ impl Identity {
     #[inline]
     pub fn client(&self, request: &RequestParts<'_>) -> Option<IpAddr> {
         self.clients.address(request.peer, request.headers, &self.addresses)
+    }
+
+    /// The headers whose values become attributes, those of API keys among them.
+    pub fn header_names(&self) -> impl Iterator<Item = &HeaderName> {
+        let extracted = self.extract.iter().map(|extract| &extract.source);
+        self.api_key.iter().chain(extracted).filter_map(Source::name_of_header)
     }
 
     /// Whether the time makes a difference to [`attributes`](Self::attributes), so that who has none at hand reads

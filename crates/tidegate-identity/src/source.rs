@@ -48,6 +48,14 @@ impl Extract {
 }
 
 impl Source {
+    /// Which header it is, where it is one.
+    pub(crate) fn name_of_header(&self) -> Option<&HeaderName> {
+        match self {
+            Self::Header(name) => Some(name),
+            Self::Cookie(_) | Self::Query(_) | Self::Bearer => None,
+        }
+    }
+
     /// The header of this name, in any case.
     pub fn header(name: &str) -> Result<Self, IdentityError> {
         let parsed = HeaderName::from_bytes(name.as_bytes());

@@ -75,15 +75,27 @@ pub(super) fn is_hop(name: &HeaderName) -> bool {
 /// Whether many servers, which read `_` as `-`, take it for a header about a connection, or about where a body ends.
 /// With such a name it says nothing to us, and would say something to them.
 fn is_respelt(name: &HeaderName) -> bool {
-    let name = name.as_str();
-    let is = |other: &HeaderName| {
-        name.len() == other.as_str().len()
-            && name
-                .bytes()
-                .zip(other.as_str().bytes())
-                .all(|(one, two)| one == two || (one == b'_' && two == b'-'))
-    };
-    name.contains('_') && (is(&CONTENT_LENGTH) || HOP_BY_HOP.iter().any(is))
+    let is = |other: &HeaderName| is_spelling(name, other);
+    name.as_str().contains('_') && (is(&CONTENT_LENGTH) || HOP_BY_HOP.iter().any(is))
+}
+
+/// Whether many servers read the one as the other.
+fn is_spelling(name: &HeaderName, other: &HeaderName) -> bool {
+    let (name, other) = (name.as_str(), other.as_str());
+    name.len() == other.len()
+        && name
+            .bytes()
+            .zip(other.bytes())
+            .all(|(one, two)| one == two || (one == b'_' && two == b'-'))
+}
+
+/// Takes a header out, however it is spelt.
+pub(crate) fn strip_spellings(headers: &mut HeaderMap, name: &HeaderName) {
+    let spelt: Vec<HeaderName> =
+        headers.keys().filter(|other| is_spelling(other, name)).cloned().collect();
+    for name in spelt {
+        headers.remove(name);
+    }
 }
 
 /// The same for a request, whose sender may say that it understands trailers, and that it waits to be told

@@ -6,13 +6,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidegate_gateway::Running;
+use tidegate_gateway::route::AuthSettings;
+use tidegate_identity::{Extract, Source};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::{
-    PATIENCE, Upstream, ask_h2, exchange, full, gateway, get, port, read_all, read_head, settings,
-    until, until_idle, with_rules,
+    Folder, PATIENCE, Upstream, ask_h2, exchange, full, gateway, get, port, read_all, read_head,
+    settings, until, until_idle, with_rules,
 };
 
 /// Waits until neither clients nor upstreams are connected, and nothing is under way.
@@ -303,6 +305,28 @@ async fn trailers_say_nothing_that_a_head_has_to_say() {
         }
         until_idle(&running).await;
     }
+}
+
+#[tokio::test]
+async fn trailers_say_nothing_of_whose_a_request_is() {
+    let upstream = Upstream::echo().await;
+    let folder = Folder::new("trailers");
+    let mut settings = settings(&[&upstream.url()]);
+    settings.daemon.identity.api_key = vec![Source::header("x-caller").unwrap()];
+    settings.daemon.identity.extract = vec![Extract::new(Source::header("x-tenant").unwrap())];
+    let (header, keys) = (http::HeaderName::from_static("x-api-key"), folder.write("keys", ""));
+    let auth = AuthSettings { is_required: false, header, keys: Some(keys) };
+    settings.routes[0].auth = Some(auth);
+    let running = gateway(settings).await;
+    let names = ["x-caller", "X_Caller", "x-tenant", "x_tenant", "x-api-key", "X-API_Key"];
+    let trailers = names.map(|name| format!("{name}: other\r\n")).concat();
+    let request = format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: x-sum, {}\r\nConnection: close\r\n\r\n\
+         3\r\nabc\r\n0\r\n{trailers}X-Sum: 7\r\n\r\n",
+        names.join(", ")
+    );
+    let answer = exchange(port(&running), request.as_bytes()).await;
+    assert!(answer.contains(r#"trailers: {"x-sum": "7"}"#), "{answer}");
 }
 
 #[tokio::test]

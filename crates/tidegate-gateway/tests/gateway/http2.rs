@@ -12,7 +12,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::support::{
-    PATIENCE, Upstream, ask_h2, full, gateway, get, port, settings, until, until_idle, with_rules,
+    Folder, PATIENCE, Upstream, ask_h2, full, gateway, get, port, settings, until, until_idle,
+    with_rules,
 };
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -344,6 +345,11 @@ async fn a_long_answer_arrives_whole_at_a_client_with_a_small_window() {
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), body);
 }
 
+/// A status as HPACK has it, in its table or written out.
+const NOT_FOUND: [u8; 1] = [0x8d];
+const TOO_MANY_REQUESTS: [u8; 5] = [0x48, 0x83, 0x68, 0x4f, 0xff];
+const BAD_GATEWAY: [u8; 4] = [0x48, 0x82, 0x6c, 0x02];
+
 /// A 2xx would tell the client that it is open.
 #[tokio::test]
 async fn a_websocket_over_http2_that_the_upstream_does_not_open_is_not_open() {
@@ -364,10 +370,14 @@ async fn a_websocket_over_http2_that_the_upstream_does_not_open_is_not_open() {
         let running = gateway(settings(&[&url])).await;
         let answer = send(port(&running), &asking, &ENDS).await;
         let heads = of_kind(HEADERS, &answer);
-        // Of statuses the table of HPACK has 404, and 502 is written out.
-        let is_404 = upstreams.iter().any(|(_, status)| *status == 404);
-        let expected = if is_404 { 0x8d } else { 0x48 };
-        assert_eq!(heads.first().map(|(_, head)| head[0]), Some(expected), "{url} {heads:?}");
+        let expected = upstreams.first().map_or(&BAD_GATEWAY[..], |(_, status)| match status {
+            404 => &NOT_FOUND,
+            _ => &BAD_GATEWAY,
+        });
+        assert!(
+            heads.first().is_some_and(|(_, head)| head.starts_with(expected)),
+            "{url} {heads:?}"
+        );
         assert_eq!(crate::support::failures(&running), 0);
         until_idle(&running).await;
     }
@@ -417,4 +427,34 @@ async fn a_websocket_over_http2_is_one_over_http1_to_the_upstream() {
     drop((tunnel, sender));
     until_idle(&running).await;
     until("closed", || running.counts().upstream_connections == 0).await;
+}
+
+#[tokio::test]
+async fn the_gateway_itself_tells_no_client_that_a_websocket_over_http2_is_open() {
+    let websocket = |path, more: &[_]| {
+        let lines = [&asking("CONNECT", path)[..], &[(":protocol", "websocket")], more].concat();
+        [frame(HEADERS, END_HEADERS, 1, &fields(&lines))]
+    };
+    let folder = Folder::new("websocket");
+    folder.write("index.html", "home");
+    folder.write("empty", "");
+    let mut of_files = settings(&[]);
+    of_files.routes[0].folder = Some(folder.0.clone());
+    let running = gateway(of_files).await;
+    for path in ["/", "/empty"] {
+        let answer = send(port(&running), &websocket(path, &[]), &ENDS).await;
+        let heads = of_kind(HEADERS, &answer);
+        assert!(heads.first().is_some_and(|(_, head)| head.starts_with(&BAD_GATEWAY)), "{heads:?}");
+    }
+    // A call of gRPC is denied with a 200.
+    let limit = |layer: &mut tidegate_server::config::Layer| {
+        layer.limit = Some("1/day per ip".parse().unwrap());
+    };
+    let upstream = Upstream::echo().await;
+    let running = gateway(with_rules(&[&upstream.url()], limit)).await;
+    get(port(&running), "/").await;
+    let call = websocket("/", &[("content-type", "application/grpc")]);
+    let heads = of_kind(HEADERS, &send(port(&running), &call, &ENDS).await);
+    let is_denied = |(_, head): &(u32, Vec<u8>)| head.starts_with(&TOO_MANY_REQUESTS);
+    assert!(heads.first().is_some_and(is_denied), "{heads:x?}");
 }

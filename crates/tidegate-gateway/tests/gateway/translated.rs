@@ -1,6 +1,6 @@
 //! A request over HTTP/2 as a server of HTTP/1.1 gets it, byte for byte: the same request, and no other in it.
 
-use http::Request;
+use http::{Request, Response, StatusCode};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
@@ -34,6 +34,9 @@ async fn a_request_over_http2_is_the_same_one_over_http1() {
     for (method, more, body, line, rest) in [
         ("GET", vec![], None, "/", "\r\n"),
         ("GET", vec![], Some("hello"), "/", chunked),
+        ("GET", vec![], Some(""), "/", "\r\n"),
+        ("HEAD", vec![], Some(""), "/", "\r\n"),
+        ("POST", vec![], Some(""), "/", "\r\n"),
         ("HEAD", vec![], Some("hello"), "/", chunked),
         ("POST", vec![], Some("hello"), "/", chunked),
         ("GET", vec![("content-length", "5")], Some("hello"), "/", of_length),
@@ -258,6 +261,26 @@ async fn who_asks_for_a_head_over_http2_is_sent_no_body() {
             let answer = ask_h2(port(&running), request.body(full("")).unwrap()).await;
             assert_eq!((answer.status().as_u16(), answer.body().as_str()), (status, ""), "{url}");
             assert_ne!(answer.headers()["content-length"], "0", "{url} {status}");
+        }
+        until_idle(&running).await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_over_http2_whose_status_has_no_body_is_sent_none() {
+    let upstream = Upstream::serving(|request| async move {
+        let status: u16 = request.uri().path()[1..].parse().unwrap();
+        let mut answer = Response::new(full("body"));
+        *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+        answer
+    })
+    .await;
+    for url in [upstream.url(), format!("h2c://{}", upstream.address)] {
+        let running = gateway(settings(&[&url])).await;
+        for (path, body) in [("/200", "body"), ("/204", ""), ("/304", "")] {
+            let request = Request::get(format!("http://a.example{path}"));
+            let answer = ask_h2(port(&running), request.body(full("")).unwrap()).await;
+            assert_eq!((answer.status().as_str(), &**answer.body()), (&path[1..], body), "{url}");
         }
         until_idle(&running).await;
     }
