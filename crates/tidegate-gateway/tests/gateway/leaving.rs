@@ -3,98 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
-use http::Request;
-use http_body_util::Full;
-use parking_lot::Mutex;
 use tidegate_gateway::Running;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Notify;
 
 use crate::http2::{
-    ACK, DATA, END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS,
-    WINDOW_UPDATE, fields, frame, of_kind, send,
+    DATA, END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, RST_STREAM, SETTINGS, fields, frame,
+    of_kind, send,
 };
-use crate::support::{
-    Upstream, ask, exchange, failures, gateway, get, port, settings, until, until_idle,
-};
-
-/// What a server of HTTP/2 was asked.
-#[derive(Default)]
-struct Seen {
-    connections: AtomicUsize,
-    /// The bodies of requests that were answered.
-    bodies: Mutex<Vec<String>>,
-}
-
-impl Seen {
-    fn sorted(&self) -> Vec<String> {
-        let mut bodies = self.bodies.lock().clone();
-        bodies.sort_unstable();
-        bodies
-    }
-}
-
-/// One connection of such a server.
-struct Peer {
-    stream: TcpStream,
-    seen: Arc<Seen>,
-    /// How many connections there were before this one.
-    before: usize,
-}
+use crate::peer::{Peer, before, peer};
+use crate::support::{Upstream, exchange, failures, get, port, post, until, until_idle};
 
 impl Peer {
-    /// The first of all says how much may be sent.
-    async fn greet(stream: TcpStream, seen: Arc<Seen>) -> Self {
-        let before = seen.connections.fetch_add(1, Ordering::SeqCst);
-        let mut peer = Self { stream, seen, before };
-        let mut preface = [0; 24];
-        peer.stream.read_exact(&mut preface).await.unwrap();
-        // Windows of 2 MiB, for each stream and for all together.
-        let window = [&[0, 4][..], &(2_u32 << 20).to_be_bytes()].concat();
-        peer.tell(SETTINGS, 0, 0, &window).await;
-        peer.tell(WINDOW_UPDATE, 0, 0, &(2_u32 << 20).to_be_bytes()).await;
-        peer
-    }
-
-    async fn tell(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let _ = self.stream.write_all(&frame(kind, flags, stream, payload)).await;
-    }
-
-    /// The next frame of a request: its kind, flags, stream and payload; `None` at the end.
-    async fn next(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
-        loop {
-            let mut head = [0; 9];
-            self.stream.read_exact(&mut head).await.ok()?;
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-            let mut payload = vec![0; length];
-            self.stream.read_exact(&mut payload).await.ok()?;
-            match (head[3], head[4]) {
-                (kind @ (SETTINGS | PING), flags) if flags & ACK == 0 => {
-                    let echo = if kind == PING { &payload[..] } else { &[] };
-                    self.tell(kind, ACK, 0, echo).await;
-                }
-                (kind @ (HEADERS | DATA), flags) => return Some((kind, flags, stream, payload)),
-                _ => {}
-            }
-        }
-    }
-
-    async fn answer(&mut self, stream: u32, body: &[u8]) {
-        self.seen.bodies.lock().push(String::from_utf8(body.to_vec()).unwrap());
-        // The eighth entry of the table of HPACK is the status 200.
-        self.tell(HEADERS, END_HEADERS | END_STREAM, stream, &[0x88]).await;
-    }
-
-    async fn go_away(&mut self, last: u32) {
-        let payload = [last.to_be_bytes(), [0; 4]].concat();
-        self.tell(GOAWAY, 0, 0, &payload).await;
-    }
-
     /// Takes so many streams, goes away, and answers the streams that it took. On the first connection it says
     /// nothing before some came that it does not take.
     async fn take(mut self, streams_max: usize) {
@@ -129,30 +51,6 @@ impl Peer {
             }
         }
     }
-}
-
-/// A server of HTTP/2 that does with each connection what the function says.
-async fn peer<F, R>(serve: F) -> (Upstream, Arc<Seen>)
-where
-    F: Fn(Peer) -> R + Clone + Send + Sync + 'static,
-    R: Future<Output = ()> + Send + 'static,
-{
-    let seen = Arc::<Seen>::default();
-    let counted = Arc::clone(&seen);
-    let upstream = Upstream::accepting(move |stream, _| {
-        let (serve, seen) = (serve.clone(), Arc::clone(&counted));
-        async move { serve(Peer::greet(stream, seen).await).await }
-    });
-    (upstream.await, seen)
-}
-
-async fn before(upstream: &Upstream) -> Running {
-    gateway(settings(&[&format!("h2c://{}", upstream.address)])).await
-}
-
-async fn post(to: std::net::SocketAddr, body: String) -> u16 {
-    let request = Request::post("/").header("host", "a").body(Full::new(Bytes::from(body)));
-    ask(to, request.unwrap()).await.status().as_u16()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -17,6 +17,7 @@ mod leaving;
 mod limits;
 mod log;
 mod metrics;
+mod peer;
 mod support;
 mod tls;
 mod translated;

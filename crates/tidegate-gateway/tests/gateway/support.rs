@@ -279,6 +279,12 @@ pub(crate) async fn ask(address: SocketAddr, request: Request<Full<Bytes>>) -> R
     whole(response).await
 }
 
+/// Sends a body over a connection of its own, and tells the status of the answer.
+pub(crate) async fn post(to: SocketAddr, body: String) -> u16 {
+    let request = Request::post("/").header("host", "a").body(Full::new(Bytes::from(body)));
+    ask(to, request.unwrap()).await.status().as_u16()
+}
+
 /// Asks over HTTP/2, known beforehand.
 pub(crate) async fn ask_h2(address: SocketAddr, request: Request<Body>) -> Response<String> {
     let stream = TcpStream::connect(address).await.unwrap();
