@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`connect`] | where one is, and a connection to it |
 //! | `pool`, `line` | connections that are kept for the next request; the same as bytes |
+//! | `two` | one connection of HTTP/2 |
 //! | `hearing` | a connection that is listened to when it takes nothing any more |
 //! | [`balance`] | which one is next |
 //! | `health`, `probe` | whether one is fit to be asked |
@@ -22,6 +23,7 @@ pub(crate) mod line;
 pub(crate) mod load;
 pub(crate) mod pool;
 pub(crate) mod probe;
+mod two;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -16,17 +16,17 @@ use http::uri::{Authority, Uri};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use super::connect::{Connector, Protocol, Wire};
 use super::hearing::Hearing;
+use super::two;
 use crate::forward::framing::Framing;
 use crate::forward::hop;
 use crate::forward::kept::Kept;
-use crate::forward::one_task::one_task;
 
 /// The most idle connections that are kept.
 const IDLE_MAX: usize = 512;
@@ -34,7 +34,7 @@ const IDLE_MAX: usize = 512;
 /// was answered before its end is sent within this time, or not at all.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest head of a response, and the most headers in it.
-const HEAD_BYTES_MAX: usize = 256 << 10;
+pub(super) const HEAD_BYTES_MAX: usize = 256 << 10;
 const HEADERS_MAX: usize = 256;
 
 /// How often a request is sent over HTTP/2 that the server says it has not looked at: connections may end
@@ -270,29 +270,10 @@ impl Pool {
     async fn open_one(&self, is_upgrade: bool) -> io::Result<Sender> {
         let (wire, is_two) = self.inner.connector.connect(is_upgrade).await?;
         let open = Open::new(&self.inner.open);
-        if is_two {
-            self.open_two(TokioIo::new(wire), open).await
-        } else {
-            open_http1(TokioIo::new(Hearing::new(wire)), open).await
+        if !is_two {
+            return open_http1(TokioIo::new(Hearing::new(wire)), open).await;
         }
-    }
-
-    async fn open_two(&self, io: TokioIo<Wire>, open: Open) -> io::Result<Sender> {
-        let (parts, task) = one_task();
-        let mut builder = http2::Builder::new(parts);
-        builder
-            .timer(TokioTimer::new())
-            .keep_alive_interval(Duration::from_secs(30))
-            .keep_alive_timeout(Duration::from_secs(20))
-            .max_header_list_size(HEAD_BYTES_MAX as u32)
-            .adaptive_window(true);
-        let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
-        tokio::spawn(async move {
-            // What goes wrong is told to the requests that are under way.
-            let taking = async move { drop(connection.await) };
-            task.run(taking).await;
-            drop(open);
-        });
+        let sender = two::open(wire, open).await?;
         // ORDERING: the number stands for itself.
         let number = self.inner.twos.fetch_add(1, Ordering::Relaxed);
         Ok(Sender::Two(Two { sender, number }))
