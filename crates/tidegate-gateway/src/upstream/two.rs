@@ -1,4 +1,5 @@
-//! One connection of HTTP/2 to an upstream. What is sent over it, and what is sent once more, is for the pool.
+//! One connection of HTTP/2 to an upstream, and how much may come over it that nobody has taken. What is sent over it, and
+//! what is sent once more, is for the pool.
 
 use std::io;
 use std::time::Duration;
@@ -11,13 +12,24 @@ use super::pool::{HEAD_BYTES_MAX, Open};
 use crate::forward::kept::Kept;
 use crate::forward::one_task::one_task;
 
+/// How much of one answer is kept that its client has not taken yet.
+const WINDOW_BYTES: u32 = 256 << 10;
+/// The same for all of a connection together: at least so much, since small frames count for more than they carry, and at most
+/// what HTTP/2 has numbers for.
+const WINDOW_BYTES_OF_ALL_MIN: u32 = 16 << 20;
+const WINDOW_BYTES_OF_ALL_MAX: u32 = (1 << 31) - 1;
 /// How long nothing may come while something is under way before it is asked whether there is anybody.
 const ASKED_AFTER: Duration = Duration::from_secs(30);
 /// How long a server may take to say so.
 const TAKEN_WITHIN: Duration = Duration::from_secs(20);
 
-/// Speaks HTTP/2 over a stream. `open` is held until the connection ends, which it does by itself.
-pub(super) async fn open<S>(stream: S, open: Open) -> io::Result<SendRequest<Kept>>
+/// Speaks HTTP/2 over a stream to a server at which so many requests may be under way. `open` is held until the connection
+/// ends, which it does by itself.
+pub(super) async fn open<S>(
+    stream: S,
+    in_flight_max: usize,
+    open: Open,
+) -> io::Result<SendRequest<Kept>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -28,7 +40,8 @@ where
         .keep_alive_interval(ASKED_AFTER)
         .keep_alive_timeout(TAKEN_WITHIN)
         .max_header_list_size(HEAD_BYTES_MAX as u32)
-        .adaptive_window(true);
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(window_bytes_of_all(in_flight_max));
     let io = TokioIo::new(stream);
     let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
     tokio::spawn(async move {
@@ -38,4 +51,24 @@ where
         drop(open);
     });
     Ok(sender)
+}
+
+/// Room for the windows of as many answers as there may be, so that those that clients do not take hold up no others. Hyper's
+/// adaptive window is the same for one answer as for all of them, and one that is not taken would fill it.
+fn window_bytes_of_all(in_flight_max: usize) -> u32 {
+    let answers = u32::try_from(in_flight_max).unwrap_or(u32::MAX);
+    let all = answers.saturating_mul(WINDOW_BYTES);
+    all.clamp(WINDOW_BYTES_OF_ALL_MIN, WINDOW_BYTES_OF_ALL_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_nobody_takes_leave_room_for_others_as_long_as_http2_has_any() {
+        assert_eq!(window_bytes_of_all(1), WINDOW_BYTES_OF_ALL_MIN);
+        assert_eq!(window_bytes_of_all(1024), 1024 * WINDOW_BYTES);
+        assert_eq!(window_bytes_of_all(usize::MAX), WINDOW_BYTES_OF_ALL_MAX);
+    }
 }

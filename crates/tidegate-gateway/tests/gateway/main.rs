@@ -18,6 +18,7 @@ mod limits;
 mod log;
 mod metrics;
 mod peer;
+mod shared;
 mod support;
 mod tls;
 mod translated;

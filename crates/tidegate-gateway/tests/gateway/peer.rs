@@ -1,17 +1,19 @@
-//! Servers of HTTP/2 that are made of frames, which say what no library would.
+//! Servers and clients of HTTP/2 that are made of frames, which say what no library would.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tidegate_gateway::Running;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::http2::{
-    ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, SETTINGS, WINDOW_UPDATE, frame,
+    ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PREFACE, SETTINGS, WINDOW_UPDATE,
+    asking, fields, frame,
 };
-use crate::support::{Upstream, gateway, settings};
+use crate::support::{PATIENCE, Upstream, gateway, settings};
 
 /// The kind of a frame, its flags, its stream, and its payload.
 pub(crate) type Frame = (u8, u8, u32, Vec<u8>);
@@ -117,4 +119,50 @@ where
 
 pub(crate) async fn before(upstream: &Upstream) -> Running {
     gateway(settings(&[&format!("h2c://{}", upstream.address)])).await
+}
+
+/// A client of HTTP/2 that reads and sends what it is told to, and nothing by itself.
+pub(crate) struct Caller<S> {
+    pub(crate) stream: S,
+}
+
+impl Caller<TcpStream> {
+    /// One that gives each stream a window of so many bytes.
+    pub(crate) async fn connect(to: SocketAddr, window: u32) -> Self {
+        Self::over(TcpStream::connect(to).await.unwrap(), window).await
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Caller<S> {
+    pub(crate) async fn over(mut stream: S, window: u32) -> Self {
+        let window = [&[0, 4][..], &window.to_be_bytes()].concat();
+        let begun = [PREFACE, &frame(SETTINGS, 0, 0, &window)].concat();
+        stream.write_all(&begun).await.unwrap();
+        stream.flush().await.unwrap();
+        Self { stream }
+    }
+
+    pub(crate) async fn say(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        self.stream.write_all(&frame(kind, flags, stream, payload)).await.unwrap();
+        self.stream.flush().await.unwrap();
+    }
+
+    /// Asks without a body.
+    pub(crate) async fn get(&mut self, stream: u32, path: &str) {
+        let head = fields(&asking("GET", path));
+        self.say(HEADERS, END_HEADERS | END_STREAM, stream, &head).await;
+    }
+
+    /// The next frame of one of these kinds; `None` at the end.
+    pub(crate) async fn hear(&mut self, kinds: &[u8]) -> Option<Frame> {
+        let hearing = async {
+            loop {
+                let frame = read_frame(&mut self.stream).await?;
+                if kinds.contains(&frame.0) {
+                    return Some(frame);
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, hearing).await.expect("a frame, or the end, in time")
+    }
 }
