@@ -53,6 +53,11 @@ const PART_BYTES_MAX: usize = 16 << 10;
 const TAKEN_WITHIN_HEADS: u32 = 2;
 /// The most bytes of an answer over HTTP/2 that wait to be sent while more of it is asked for.
 const UNSENT_BYTES_MAX: usize = 64 << 10;
+/// How much of one body over HTTP/2, and of all of a connection together, a client may send before anybody has taken it. Hyper's
+/// adaptive window is the same for both, and so small at first that a hundred messages of gRPC at once are too many frames
+/// for it.
+const WINDOW_BYTES: u32 = 1 << 20;
+const WINDOW_BYTES_OF_ALL: u32 = 16 << 20;
 /// How long a connection over which nothing is under way may take for its next bytes once the drain has begun.
 const NEXT_BYTES_GRACE: Duration = Duration::from_secs(1);
 /// Hyper takes no smaller buffer.
@@ -268,7 +273,8 @@ fn http2(bounds: &FrontBounds, streams: Streams) -> http2::Builder<Streams> {
         .max_send_buf_size(UNSENT_BYTES_MAX)
         .max_header_list_size(u32::try_from(bounds.head_bytes_max).unwrap_or(u32::MAX))
         .enable_connect_protocol()
-        .adaptive_window(true);
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES_OF_ALL);
     builder
 }
 

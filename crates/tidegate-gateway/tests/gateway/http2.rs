@@ -263,6 +263,30 @@ async fn floods_of_frames_end_or_are_borne_and_leave_nothing_behind() {
     }
 }
 
+/// As a client of gRPC has them that sends many messages at once.
+#[tokio::test]
+async fn a_body_in_many_small_frames_arrives_whole() {
+    let upstream = Upstream::serving(|request| async move {
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let mut answer = http::Response::new(full(""));
+        if body.len() != 10_000 {
+            *answer.status_mut() = http::StatusCode::BAD_REQUEST;
+        }
+        answer
+    })
+    .await;
+    for url in [upstream.url(), format!("h2c://{}", upstream.address)] {
+        let running = gateway(settings(&[&url])).await;
+        let head = frame(HEADERS, END_HEADERS, 1, &fields(&asking("POST", "/")));
+        let body = frame(DATA, 0, 1, &[b'x'; 10]).repeat(1_000);
+        let end = frame(DATA, END_STREAM, 1, b"");
+        let answer = send(port(&running), &[head, body, end], &ENDS).await;
+        // The eighth entry of the table of HPACK is the status 200.
+        let heads = of_kind(HEADERS, &answer);
+        assert_eq!(heads.first().map(|(_, head)| head[0]), Some(0x88), "{url}");
+    }
+}
+
 #[tokio::test]
 async fn a_head_without_end_ends_the_connection() {
     let upstream = Upstream::echo().await;
