@@ -27,7 +27,8 @@ enum Inner {
     Again(Arc<Mutex<State>>),
 }
 
-/// Takes a body back.
+/// Takes a body back. Where it is dropped before that, nobody waits for a response any more, and the body ends: the request
+/// may be in a queue that nobody takes it from, and the connection of the client would wait with it.
 #[derive(Debug)]
 pub(crate) struct Keeper(Option<Arc<Mutex<State>>>);
 
@@ -93,20 +94,27 @@ impl Kept {
 
 impl Keeper {
     /// Keeps nothing any more: the response has begun.
-    pub(crate) fn let_go(self) {
-        if let Some(state) = self.0 {
+    pub(crate) fn let_go(mut self) {
+        if let Some(state) = self.0.take() {
             state.lock().given = None;
         }
     }
 
     /// The whole body once more, which whoever has it now loses; `None` where too much of it was given.
-    pub(crate) fn take_back(self) -> Option<Kept> {
-        let Some(state) = self.0 else { return Some(Kept::empty()) };
+    pub(crate) fn take_back(mut self) -> Option<Kept> {
+        let Some(state) = self.0.take() else { return Some(Kept::empty()) };
         let mut state = state.lock();
         let given = state.given.take()?;
         let body = state.body.take()?;
         let again = given.into_iter().chain(state.again.drain(..)).collect();
         Some(Kept(Inner::Again(State::shared(body, again))))
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // It is dropped after the lock.
+        let _body = self.0.take().and_then(|state| state.lock().body.take());
     }
 }
 

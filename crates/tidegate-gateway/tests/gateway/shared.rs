@@ -2,11 +2,13 @@
 //! does to the others.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::Response;
 use tidegate_gateway::Running;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::http2::{
@@ -177,6 +179,52 @@ async fn a_body_that_its_server_does_not_take_holds_up_no_others() {
     assert_eq!(stuck.await.unwrap(), 504);
     assert_eq!(post(to, "x".repeat(1 << 20)).await, 200, "later ones are taken too");
     assert_eq!(seen.connections.load(Ordering::SeqCst), 1);
+    until_idle(&running).await;
+}
+
+/// Takes no stream before it is told to.
+async fn take_later(mut peer: Peer, later: Arc<Notify>) {
+    peer.tell(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 0]).await;
+    later.notified().await;
+    peer.tell(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 100]).await;
+    let mut body = Vec::new();
+    while let Some((kind, flags, stream, payload)) = peer.next().await {
+        body.extend(payload.iter().filter(|_| kind == DATA));
+        if flags & END_STREAM != 0 {
+            peer.answer(stream, &std::mem::take(&mut body)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn those_who_wait_in_vain_for_a_stream_leave_nothing_and_no_queue_to_be_sent() {
+    let later = Arc::new(Notify::new());
+    let told = Arc::clone(&later);
+    let (upstream, seen) = peer(move |peer| take_later(peer, Arc::clone(&told))).await;
+    let mut settings = settings(&[&format!("h2c://{}", upstream.address)]);
+    settings.routes[0].bounds.response_timeout = Duration::from_millis(300);
+    let running = gateway(settings).await;
+    let to = port(&running);
+    // It may be sent before the server has said that it takes none.
+    assert_eq!(get(to, "/").await.status(), 504);
+    let clients = (0..10).map(|number| {
+        let body = if number % 2 == 0 { String::new() } else { "x".repeat(200_000) };
+        tokio::spawn(post(to, body))
+    });
+    for client in clients.collect::<Vec<_>>() {
+        assert_eq!(client.await.unwrap(), 504);
+    }
+    until_idle(&running).await;
+    later.notify_one();
+    // On a busy machine it may take a few times.
+    let mut tries = 0;
+    while post(to, "later".into()).await != 200 {
+        tries += 1;
+        assert!(tries < 10, "later ones are harmed");
+    }
+    let bodies = seen.sorted();
+    // The first may have been sent before the server said so, and the next was about to be.
+    assert!(bodies.iter().filter(|body| *body != "later").count() <= 2, "{bodies:?}");
     until_idle(&running).await;
 }
 
