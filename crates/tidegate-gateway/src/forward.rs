@@ -143,13 +143,14 @@ impl Forward<'_> {
         let ended = Ended { lent: Some(lent), busy: Some(busy), ticket: Some(ticket), entry };
         let idle_timeout = self.route.bounds.idle_timeout;
         if let (Some(ends), Some(protocols)) = (on_server, protocols) {
+            let closed = tunnel::open(&self.gateway.shutdown, ends, ended, idle_timeout);
             if is_http2 {
                 websocket::rewrite_switched(&mut parts);
+                closed.note();
             } else {
                 parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
                 parts.headers.insert(UPGRADE, protocols);
             }
-            tunnel::open(&self.gateway.shutdown, ends, ended, idle_timeout);
             return Ok(Response::from_parts(parts, ResponseBody::full(bytes::Bytes::new())));
         }
         let body = ResponseBody::relayed(body, version, idle_timeout).until_ended(ended);

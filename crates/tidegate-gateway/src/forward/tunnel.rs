@@ -1,6 +1,7 @@
 //! A connection that has changed its protocol, as to WebSocket: bytes in both directions, until an end closes,
 //! nothing has passed for too long, or the gateway ends.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,26 +10,51 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tidegate_server::listen::accept::Shutdown;
 use tokio::io::copy_bidirectional;
+use tokio_util::sync::CancellationToken;
 
 use super::ended::Ended;
 use crate::watched::{Watch, Watched};
 
-/// Opens a tunnel between two ends once both have changed. `ended` is held until it closes.
+/// Opens a tunnel between two ends once both have changed. `ended` is held until it closes, which is told by what is
+/// returned.
 pub(crate) fn open(
     shutdown: &Shutdown,
     (client, server): (OnUpgrade, OnUpgrade),
     mut ended: Ended,
     idle_timeout: Duration,
-) {
+) -> Closed {
     // The connection belongs to the tunnel, and can carry no request any more.
     if let Some(lent) = ended.lent.take() {
         lent.keep_out();
     }
     let cut = shutdown.cut.clone();
+    let closed = CancellationToken::new();
+    let closes = closed.clone().drop_guard();
     shutdown.connections.spawn(async move {
         cut.run_until_cancelled(carry(client, server, idle_timeout)).await;
-        drop(ended);
+        drop((ended, closes));
     });
+    Closed(closed)
+}
+
+/// Tells when a tunnel has closed.
+pub(crate) struct Closed(pub(crate) CancellationToken);
+
+thread_local! {
+    static OPENED: Cell<Option<Closed>> = const { Cell::new(None) };
+}
+
+impl Closed {
+    /// Notes it for whoever runs what sends to the client: over HTTP/2 hyper begins that by itself, in the same turn of the
+    /// same thread.
+    pub(crate) fn note(self) {
+        OPENED.set(Some(self));
+    }
+
+    /// What was noted last on this thread since this was called before.
+    pub(crate) fn take() -> Option<Self> {
+        OPENED.take()
+    }
 }
 
 async fn carry(client: OnUpgrade, server: OnUpgrade, idle_timeout: Duration) {

@@ -3,17 +3,20 @@
 //!
 //! Over HTTP/1 a client that takes nothing keeps writes from ending, and `Opened` sees that. Over HTTP/2 it gives a stream
 //! no window, the connection goes on, and the body of the answer is asked for nothing any more. So the time runs here, where
-//! answers are run. At its end the answer is dropped, with all that it holds, which resets its stream.
+//! answers are run. At its end the answer is dropped, with all that it holds, which resets its stream. So is what is left of
+//! a tunnel that has closed.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::rt::Executor;
 use tidegate_server::web::together::Together;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::pace::{Pace, UnderWay};
 use crate::body::{Noted, Patience};
+use crate::forward::tunnel::Closed;
 
 /// What a connection over HTTP/2 hands its requests to.
 #[derive(Clone)]
@@ -41,6 +44,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
         self.together.execute(Stream {
             answering: Box::pin(answering),
             has_answer: false,
+            tunnel: Closed::take().map(|Closed(closed)| Box::pin(closed.cancelled_owned())),
             patience: Patience::new(self.taken_within),
             _under_way: self.pace.begin(),
         });
@@ -52,6 +56,8 @@ struct Stream<F> {
     answering: Pin<Box<F>>,
     /// Whether there is an answer. Before, the client is not who is waited for, and a tunnel never has one.
     has_answer: bool,
+    /// Ends when the tunnel closes that this sends to the client of. While it is open it has its own time.
+    tunnel: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     patience: Patience,
     _under_way: UnderWay,
 }
@@ -62,8 +68,15 @@ impl<F: Future<Output = ()>> Future for Stream<F> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         let _of_another = Noted::take();
-        if this.answering.as_mut().poll(context).is_ready() {
+        let answered = this.answering.as_mut().poll(context);
+        // Of a tunnel whose client has gone hyper sends nothing.
+        let _of_nobody = Closed::take();
+        if answered.is_ready() {
             return Poll::Ready(());
+        }
+        if let Some(closed) = &mut this.tunnel {
+            ready!(closed.as_mut().poll(context));
+            return this.patience.poll_end(context);
         }
         match Noted::take() {
             // There is nothing that could be taken.
@@ -89,6 +102,7 @@ mod tests {
     use std::sync::Arc;
 
     use tokio::time::{Instant, sleep};
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
 
@@ -146,5 +160,23 @@ mod tests {
         });
         sleep(10 * TAKEN_WITHIN).await;
         assert_eq!(Arc::strong_count(&held), 2, "an upstream that is slow");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_left_of_a_tunnel_has_the_time_from_when_it_closes() {
+        let (closed, held) = (CancellationToken::new(), Arc::new(()));
+        let holding = Arc::clone(&held);
+        Closed(closed.clone()).note();
+        Streams::new(Pace::new(), TAKEN_WITHIN).execute(async move {
+            std::future::pending::<()>().await;
+            drop(holding);
+        });
+        sleep(10 * TAKEN_WITHIN).await;
+        assert_eq!(Arc::strong_count(&held), 2, "it is open");
+        closed.cancel();
+        sleep(TAKEN_WITHIN / 2).await;
+        assert_eq!(Arc::strong_count(&held), 2, "it has just closed");
+        sleep(TAKEN_WITHIN).await;
+        assert_eq!(Arc::strong_count(&held), 1);
     }
 }

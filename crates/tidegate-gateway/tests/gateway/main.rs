@@ -22,4 +22,5 @@ mod shared;
 mod support;
 mod tls;
 mod translated;
+mod tunnels;
 mod upstreams;
