@@ -4,6 +4,7 @@
 pub mod date;
 mod guarded;
 pub mod opening;
+pub mod patient;
 pub mod together;
 
 use std::error::Error as StdError;

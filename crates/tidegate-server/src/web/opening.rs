@@ -1,6 +1,7 @@
 //! The beginning and the end of a connection. The first bytes are read within a time: they say which
 //! version of HTTP it speaks, and whoever sends none of them, or half a preface, would otherwise stay for
-//! good. What is written has to be taken within that time too. At the end, what a client is still sending is thrown away for a moment.
+//! good. What is written has to be taken within that time too. At the end, what a client is still sending is thrown away for
+//! a moment.
 
 use std::future::Future as _;
 use std::io;
@@ -12,6 +13,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use super::patient::Patient;
 use crate::listen::Stream;
 
 /// What a client that speaks HTTP/2 begins with.
@@ -24,13 +26,9 @@ const LINGER: Duration = Duration::from_secs(1);
 /// A stream of which some bytes may have been read already.
 #[derive(Debug)]
 pub struct Opened<S = Stream> {
-    stream: S,
+    stream: Patient<S>,
     /// What was read and is to be read again.
     first: BytesMut,
-    /// How long the other end may take nothing of what is written.
-    patience: Duration,
-    /// Set while it does so.
-    stalled: Option<Pin<Box<Sleep>>>,
     /// Set once our half is closed.
     lingering: Option<Pin<Box<Sleep>>>,
 }
@@ -38,7 +36,7 @@ pub struct Opened<S = Stream> {
 impl<S: AsyncRead + AsyncWrite + Unpin> Opened<S> {
     /// A stream of which nothing was read.
     pub fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, first: BytesMut::new(), patience, stalled: None, lingering: None }
+        Self { stream: Patient::new(stream, patience), first: BytesMut::new(), lingering: None }
     }
 
     /// Has the next one to read begin with these bytes.
@@ -61,24 +59,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Opened<S> {
                 return Ok(false);
             }
         }
-    }
-
-    /// Ends the connection to a client that reads nothing for too long: it would stay for good, with its
-    /// place among the connections and the answers that it does not take.
-    #[inline]
-    fn written<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        written: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.stalled = None;
-            return written;
-        }
-        let patience = self.patience;
-        let time = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        ready!(time.as_mut().poll(context));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -109,9 +89,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Opened<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write(context, bytes);
-        this.written(context, written)
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
     }
 
     #[inline]
@@ -120,21 +98,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Opened<S> {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write_vectored(context, parts);
-        this.written(context, written)
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, parts)
     }
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }
 
-    /// What TLS has put by is taken by the other end only now, so it has no more time for this than for a write.
     #[inline]
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let flushed = Pin::new(&mut this.stream).poll_flush(context);
-        this.written(context, flushed)
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
