@@ -162,7 +162,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, DuplexStream, ReadBuf, duplex};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
     use tokio::time::Instant;
 
     use super::*;
@@ -205,7 +205,11 @@ mod tests {
             Pin::new(stream).poll_flush(context)
         }
 
-        fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        fn poll_shutdown(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<io::Result<()>> {
+            ready!(self.as_mut().poll_flush(context))?;
             Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
         }
     }
@@ -239,6 +243,16 @@ mod tests {
         let (mut wire, _client) = with_answer(&[b'a'; TAKEN_BYTES + 1]);
         let begun = Instant::now();
         assert_eq!(wire.send().await, None);
+        assert!((PATIENCE..2 * PATIENCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_take_the_end_of_its_connection_loses_its_place() {
+        let (mut wire, _client) = with_answer(&[]);
+        wire.stream.write_all(&[b'a'; TAKEN_BYTES + 1]).await.unwrap();
+        let begun = Instant::now();
+        let ended = timeout(10 * PATIENCE, wire.stream.shutdown()).await;
+        assert!(ended.expect("an end in time").is_err());
         assert!((PATIENCE..2 * PATIENCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     }
 }

@@ -3,7 +3,10 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
@@ -20,14 +23,18 @@ use tidegate_server::config::{Layer, Settings};
 use tidegate_server::listen::{Address, Inherited, Service};
 use tidegate_server::log::LogLevel;
 use tidegate_server::serve::process::Life as _;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::http2::{HEADERS, RST_STREAM, WINDOW_UPDATE};
 use crate::log::Log;
-use crate::support::{Folder, Upstream, gateway, port, settings, until_idle, whole};
+use crate::peer::Caller;
+use crate::support::{
+    Folder, PATIENCE, Upstream, full, gateway, port, settings, until, until_idle, whole, with_rules,
+};
 
 /// A certificate for these names, and the files with it.
 fn certificate(folder: &Folder, name: &str, hosts: &[&str]) -> CertificateFiles {
@@ -284,9 +291,167 @@ async fn a_websocket_passes_where_both_sides_prefer_http2() {
     client.write_all(b"hello").await.unwrap();
     let mut back = [0; 5];
     let reading = client.read_exact(&mut back);
-    tokio::time::timeout(crate::support::PATIENCE, reading).await.unwrap().unwrap();
+    tokio::time::timeout(PATIENCE, reading).await.unwrap().unwrap();
     assert_eq!(&back, b"HELLO");
     drop(client);
     until_idle(&outer).await;
     until_idle(&inner).await;
+}
+
+/// A stream that writes a byte at a time.
+struct ByteByByte(TcpStream);
+
+impl AsyncRead for ByteByByte {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for ByteByByte {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, &bytes[..bytes.len().min(1)])
+    }
+
+    fn poll_flush(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+#[tokio::test]
+async fn records_that_come_byte_by_byte_are_put_together() {
+    let folder = Folder::new("bytes");
+    let files = certificate(&folder, "a", &["a.example"]);
+    let upstream = Upstream::echo().await;
+    let mut settings = settings(&[&upstream.url()]);
+    settings.certificates = vec![files.clone()];
+    let running = gateway(settings).await;
+    let name = || ServerName::try_from("a.example").unwrap();
+    for is_plain in [true, false] {
+        let stream = TcpStream::connect(port(&running)).await.unwrap();
+        // Each of them is a segment of its own.
+        stream.set_nodelay(true).unwrap();
+        let tls = trusting(&files.certificate, &["http/1.1"]);
+        let mut stream = tls.connect(name(), ByteByByte(stream)).await.unwrap();
+        let more = if is_plain { "" } else { "TE: trailers\r\n" };
+        let asking =
+            format!("GET / HTTP/1.1\r\nHost: a.example\r\n{more}Connection: close\r\n\r\n");
+        stream.write_all(asking.as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK"));
+    }
+    let stream = TcpStream::connect(port(&running)).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let tls = trusting(&files.certificate, &["h2"]);
+    let stream = tls.connect(name(), ByteByByte(stream)).await.unwrap();
+    let mut two = Caller::over(stream, 65_535).await;
+    two.get(1, "/").await;
+    assert_eq!(two.hear(&[HEADERS]).await.unwrap().3[0], 0x88);
+    drop(two);
+    until_idle(&running).await;
+}
+
+/// How long clients have for what is asked of them.
+const TIME: Duration = Duration::from_millis(500);
+
+#[tokio::test]
+async fn a_handshake_that_stops_or_trickles_is_not_waited_for() {
+    let folder = Folder::new("handshake");
+    let files = certificate(&folder, "a", &["a.example"]);
+    let upstream = Upstream::echo().await;
+    let mut settings = settings(&[&upstream.url()]);
+    settings.certificates = vec![files.clone()];
+    settings.front.head_timeout = TIME;
+    let running = gateway(settings).await;
+    let tls = trusting(&files.certificate, &[]);
+    let name = ServerName::try_from("a.example").unwrap();
+    let mut client = rustls::ClientConnection::new(Arc::clone(tls.config()), name).unwrap();
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).unwrap();
+    let mut ending = Vec::new();
+    let begun = tokio::time::Instant::now();
+    for length in [0, 1, 5, 6, hello.len() / 2, hello.len() - 1, hello.len()] {
+        let mut stream = TcpStream::connect(port(&running)).await.unwrap();
+        stream.write_all(&hello[..length]).await.unwrap();
+        // What comes back, if anything, is no answer to wait for.
+        ending.push(tokio::spawn(async move { crate::support::read_all(&mut stream).await }));
+    }
+    let (mut reading, mut writing) = TcpStream::connect(port(&running)).await.unwrap().into_split();
+    let trickling = tokio::spawn(async move {
+        let mut every = tokio::time::interval(TIME / 10);
+        for byte in hello {
+            every.tick().await;
+            if writing.write_all(&[byte]).await.is_err() {
+                return;
+            }
+        }
+    });
+    ending.push(tokio::spawn(async move {
+        let _ = reading.read_to_end(&mut Vec::new()).await;
+        String::new()
+    }));
+    for ended in ending {
+        tokio::time::timeout(PATIENCE, ended).await.expect("an end in time").unwrap();
+    }
+    assert!(begun.elapsed() < 10 * TIME, "{:?}", begun.elapsed());
+    trickling.abort();
+    until_idle(&running).await;
+    assert!(connect(port(&running), "a.example", &tls).await.is_ok(), "others are unharmed");
+}
+
+#[tokio::test]
+async fn a_client_over_tls_that_takes_nothing_loses_its_place() {
+    let folder = Folder::new("untaken");
+    let files = certificate(&folder, "a", &["a.example"]);
+    let upstream =
+        Upstream::serving(|_| async { http::Response::new(full(vec![b'x'; 32 << 20])) }).await;
+    let mut settings = with_rules(&[&upstream.url()], |layer| {
+        layer.limit = Some("5 at once for 1h per ip".parse().unwrap());
+    });
+    settings.certificates = vec![files.clone()];
+    settings.front.head_timeout = TIME;
+    let running = gateway(settings).await;
+    let (one, two) =
+        (trusting(&files.certificate, &["http/1.1"]), trusting(&files.certificate, &["h2"]));
+    let mut plain = Vec::new();
+    for more in ["", "TE: trailers\r\n"] {
+        let mut stream = connect(port(&running), "a.example", &one).await.unwrap();
+        let asking = format!("GET / HTTP/1.1\r\nHost: a.example\r\n{more}\r\n");
+        stream.write_all(asking.as_bytes()).await.unwrap();
+        plain.push(stream);
+    }
+    // One reads nothing, however much it may be sent, and one reads and may be sent nothing.
+    let stream = connect(port(&running), "a.example", &two).await.unwrap();
+    let mut deaf = Caller::over(stream, 1 << 30).await;
+    deaf.say(WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes()).await;
+    deaf.get(1, "/").await;
+    let stream = connect(port(&running), "a.example", &two).await.unwrap();
+    let mut closed = Caller::over(stream, 0).await;
+    closed.get(1, "/").await;
+    until("asked", || upstream.asked() == 4).await;
+    assert!(closed.hear(&[HEADERS]).await.is_some());
+    until("given back", || running.counts().under_way == 0).await;
+    assert!(closed.hear(&[RST_STREAM]).await.is_some());
+    // Their connections end as well, though none of them closes its own.
+    until_idle(&running).await;
+    drop((plain, deaf, closed));
 }

@@ -89,7 +89,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         this.written(context, flushed)
     }
 
+    /// TLS has something to say at the end, which has to be taken as well.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+        let this = self.get_mut();
+        let shut = Pin::new(&mut this.stream).poll_shutdown(context);
+        this.written(context, shut)
     }
 }
