@@ -8,6 +8,7 @@ mod answers;
 mod bodies;
 mod express;
 mod files;
+mod floods;
 mod forward;
 mod health;
 mod hostile;
