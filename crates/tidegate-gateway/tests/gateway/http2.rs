@@ -264,6 +264,65 @@ async fn floods_of_frames_end_or_are_borne_and_leave_nothing_behind() {
     }
 }
 
+#[tokio::test]
+async fn frames_that_may_not_come_end_the_connection_at_once() {
+    let upstream = Upstream::echo().await;
+    let running = gateway(settings(&[&upstream.url()])).await;
+    let head = fields(&GET);
+    let posted = frame(HEADERS, END_HEADERS, 1, &fields(&asking("POST", "/")));
+    let promised = [&2_u32.to_be_bytes()[..], &head].concat();
+    let window = 0x7fff_ffff_u32.to_be_bytes();
+    for (what, frames) in [
+        ("a window beyond all bounds", vec![frame(WINDOW_UPDATE, 0, 0, &window)]),
+        ("a window of nothing", vec![frame(WINDOW_UPDATE, 0, 0, &[0; 4])]),
+        ("a promise", vec![posted.clone(), frame(PUSH_PROMISE, END_HEADERS, 1, &promised)]),
+        ("data of nobody", vec![frame(DATA, 0, 7, b"x")]),
+        ("a reset of nobody", vec![frame(RST_STREAM, 0, 7, &[0; 4])]),
+        ("window for nobody", vec![frame(WINDOW_UPDATE, 0, 7, &[0, 0, 0, 1])]),
+        ("a stream of the server's", vec![frame(HEADERS, END_HEADERS, 2, &head)]),
+        ("a stream without a number", vec![frame(HEADERS, END_HEADERS, 0, &head)]),
+        ("more of a head that is none", vec![frame(CONTINUATION, END_HEADERS, 1, &head)]),
+        ("something within a head", vec![frame(HEADERS, 0, 1, &head), frame(PING, 0, 0, &[0; 8])]),
+        ("a frame that is too long", vec![frame(PING, 0, 0, &[0; 20_000])]),
+        ("a ping that is too short", vec![frame(PING, 0, 0, &[0; 7])]),
+        ("settings that are none", vec![frame(SETTINGS, 0, 0, &[0, 5, 0, 0, 0, 1])]),
+        ("windows of settings", vec![frame(SETTINGS, 0, 0, &[0, 4, 0xff, 0xff, 0xff, 0xff])]),
+        ("more padding than data", vec![posted.clone(), frame(DATA, 8, 1, &[9, 0])]),
+    ] {
+        let answer = send(port(&running), &frames, &[]).await;
+        assert_eq!(of_kind(GOAWAY, &answer).len(), 1, "{what}");
+        until_idle(&running).await;
+    }
+    assert_eq!(get(port(&running), "/").await.status(), 200, "others are unharmed");
+}
+
+/// Each of these frames is to be answered with another, and something is under way all the time.
+#[tokio::test]
+async fn a_client_that_reads_no_answers_to_its_frames_is_cut_off() {
+    let upstream = Upstream::serving(|request| async move {
+        if request.uri().path() == "/held" {
+            std::future::pending::<()>().await;
+        }
+        http::Response::new(full("ok"))
+    })
+    .await;
+    let mut settings = settings(&[&upstream.url()]);
+    settings.front.head_timeout = Duration::from_millis(300);
+    let running = gateway(settings).await;
+    let block = |frame: Vec<u8>| frame.repeat(1_000);
+    for flood in [block(frame(PING, 0, 0, &[0; 8])), block(frame(SETTINGS, 0, 0, &[]))] {
+        let mut client = TcpStream::connect(port(&running)).await.unwrap();
+        client.write_all(PREFACE).await.unwrap();
+        client.write_all(&frame(SETTINGS, 0, 0, &[])).await.unwrap();
+        let held = fields(&asking("GET", "/held"));
+        client.write_all(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &held)).await.unwrap();
+        let flooding = async { while client.write_all(&flood).await.is_ok() {} };
+        tokio::time::timeout(PATIENCE, flooding).await.expect("an end in time");
+        until_idle(&running).await;
+    }
+    assert_eq!(get(port(&running), "/").await.status(), 200, "others are unharmed");
+}
+
 /// As a client of gRPC has them that sends many messages at once.
 #[tokio::test]
 async fn a_body_in_many_small_frames_arrives_whole() {
