@@ -6,6 +6,7 @@ mod adaptive;
 mod again;
 mod answers;
 mod bodies;
+mod drain;
 mod express;
 mod files;
 mod floods;
