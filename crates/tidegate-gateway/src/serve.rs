@@ -95,20 +95,15 @@ pub async fn start(
     daemon.addresses.http = Address::Off;
     daemon.addresses.grpc = Address::Off;
     daemon.addresses.resp = Address::Off;
-    let headers = match daemon.headers {
-        Headers::All => HeaderSet::All,
-        Headers::Ietf => HeaderSet::Ietf,
-        Headers::XRateLimit => HeaderSet::XRateLimit,
-        Headers::None => HeaderSet::None,
-    };
+    let headers = header_set(daemon.headers);
     let (delay_max, drain_timeout) = (daemon.max_delay, daemon.drain_timeout);
     let connections_max = daemon.max_connections;
     let daemon = tidegate_server::start(daemon, inherited, log).await;
     let daemon = daemon.map_err(StartError::Daemon)?;
     let limits = Limits { engine: Arc::clone(daemon.engine()), headers, delay_max };
     let shutdown = Shutdown::default();
-    let (reads, shutting) = (routes.reads(), shutdown.clone());
-    let whose = routes.whose(limits.engine.identity());
+    let (reads, whose) = (routes.reads(), routes.whose(limits.engine.identity()));
+    let shutting = shutdown.clone();
     let gateway = Gateway { limits, routes, reads, whose, access_log, shutdown: shutting };
     let gateway = Arc::new(gateway);
     watch(&gateway);
@@ -142,6 +137,16 @@ pub async fn start(
         beside,
         _ends: [shutdown.drain.drop_guard(), shutdown.cut.drop_guard()],
     })
+}
+
+/// The headers that answers have, as the layer names them.
+fn header_set(headers: Headers) -> HeaderSet {
+    match headers {
+        Headers::All => HeaderSet::All,
+        Headers::Ietf => HeaderSet::Ietf,
+        Headers::XRateLimit => HeaderSet::XRateLimit,
+        Headers::None => HeaderSet::None,
+    }
 }
 
 impl Running {
