@@ -15,6 +15,7 @@ use http::uri::PathAndQuery;
 use prost::Message as _;
 use tidegate_proto::tidegate::v1::limiter_client::LimiterClient;
 use tidegate_proto::tidegate::v1::{CheckRequest, CheckResponse, CheckResult, check_result};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tonic::client::Grpc;
@@ -47,14 +48,16 @@ const UNDER_WAY_PER_CONNECTION: usize = 2;
 pub(crate) struct Batches {
     pool: Arc<Pool>,
     teller: Arc<Teller>,
+    /// Where the connections live. That of a caller may end, or stand still, while others wait.
+    home: Handle,
     /// Zero where each call is sent by itself.
     window: Duration,
     /// How long the first call of a batch waits in any case.
     linger: Duration,
     deadline: Duration,
     queue: Mutex<Queue>,
-    /// Told when there is as much as goes into one message.
-    is_full: Notify,
+    /// Told when there is as much as goes into one message, or a call that lingers no more.
+    is_due: Notify,
     /// For calls that wait to be sent, and for those that are sent alone until they are answered.
     room: Arc<Semaphore>,
     /// How many messages were answered so far.
@@ -92,13 +95,6 @@ enum Heard {
     Alone(Box<CheckResponse>),
 }
 
-/// Whoever gathers, of whom there is one at a time.
-struct Attending {
-    batches: Arc<Batches>,
-    /// Whether nothing was left to send.
-    is_done: bool,
-}
-
 /// A caller that waits for its answer.
 struct Listening<'a> {
     teller: &'a Arc<Teller>,
@@ -129,11 +125,12 @@ impl Batches {
         Arc::new(Self {
             pool,
             teller,
+            home: Handle::current(),
             window,
             linger,
             deadline,
             queue: Mutex::default(),
-            is_full: Notify::new(),
+            is_due: Notify::new(),
             room,
             answered: AtomicU64::new(0),
             under_way,
@@ -141,8 +138,8 @@ impl Batches {
     }
 
     /// Sends a call, an encoded `CheckRequest`, with others if that is wanted, and waits for its answer until then.
-    /// It lingers no longer than its caller has not waited yet. What was taken for a caller that does not wait any
-    /// more is given back.
+    /// Lingering is over once its caller has waited for so long since it came. What was taken for a caller that does not
+    /// wait any more is given back.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         call: Bytes,
@@ -161,7 +158,7 @@ impl Batches {
         let mut listening = Listening { teller: &self.teller, call: call.clone(), answer };
         let waiting = Waiting { call, reply, since };
         let place = if self.window.is_zero() {
-            tokio::spawn(Arc::clone(self).send_alone(waiting, room));
+            self.home.spawn(Arc::clone(self).send_alone(waiting, room));
             None
         } else {
             Some(self.queue_up(waiting, room))
@@ -194,21 +191,29 @@ impl Batches {
     fn queue_up(self: &Arc<Self>, waiting: Waiting, room: OwnedSemaphorePermit) -> u64 {
         // Whoever takes it from the queue makes room again.
         room.forget();
+        let has_lingered = !self.linger.is_zero() && waiting.since.elapsed() >= self.linger;
         let mut queue = self.queue();
         queue.bytes += waiting.bytes();
         queue.calls.push_back(waiting);
         queue.came += 1;
-        if queue.is_full() {
-            self.is_full.notify_waiters();
+        if queue.is_full() || has_lingered {
+            self.is_due.notify_waiters();
         }
-        let place = queue.came - 1;
-        let is_attended = std::mem::replace(&mut queue.is_attended, true);
-        // A runtime that has ended drops what it is given at once, which looks at the queue.
-        drop(queue);
-        if !is_attended {
-            tokio::spawn(Attending { batches: Arc::clone(self), is_done: false }.gather());
+        if !std::mem::replace(&mut queue.is_attended, true) {
+            self.home.spawn(Arc::clone(self).gather());
         }
-        place
+        queue.came - 1
+    }
+
+    /// Sends until nothing is left to send.
+    async fn gather(self: Arc<Self>) {
+        loop {
+            self.wait_for_company().await;
+            let permit = Arc::clone(&self.under_way).acquire_owned().await;
+            self.linger().await;
+            let (Ok(permit), Some(batch)) = (permit, self.next_batch()) else { return };
+            tokio::spawn(Arc::clone(&self).send(batch, permit));
+        }
     }
 
     async fn wait_for_company(&self) {
@@ -230,12 +235,12 @@ impl Batches {
             return;
         }
         // Whoever comes after the look at the queue finds somebody to be told.
-        let is_full = self.is_full.notified();
+        let is_due = self.is_due.notified();
         let left = self.queue().first_waits(self.linger);
         if !left.is_zero() {
             tokio::select! {
                 () = pause(left) => {}
-                () = is_full => {}
+                () = is_due => {}
             }
         }
     }
@@ -332,10 +337,11 @@ impl Queue {
         self.calls.len() >= CALLS_MAX || self.bytes > BYTES_MAX
     }
 
-    /// How much longer the first call waits that is to wait for so long; no longer where a message is full.
+    /// How much longer the call waits whose caller came first, where it is to wait for so long; no longer where a message
+    /// is full. One that is tried again may stand behind others.
     fn first_waits(&self, time: Duration) -> Duration {
-        match self.calls.front() {
-            Some(first) if !self.is_full() => time.saturating_sub(first.since.elapsed()),
+        match self.calls.iter().map(|call| call.since).min() {
+            Some(since) if !self.is_full() => time.saturating_sub(since.elapsed()),
             _ => Duration::ZERO,
         }
     }
@@ -350,33 +356,6 @@ impl Waiting {
     fn answer(self, heard: Result<Heard, ClientError>, teller: &Arc<Teller>) {
         if let Err(Ok(unheard)) = self.reply.send(heard) {
             unheard.give_back(self.call, teller);
-        }
-    }
-}
-
-impl Attending {
-    /// Sends until nothing is left to send.
-    async fn gather(mut self) {
-        let batches = Arc::clone(&self.batches);
-        loop {
-            batches.wait_for_company().await;
-            let permit = Arc::clone(&batches.under_way).acquire_owned().await;
-            batches.linger().await;
-            let (Ok(permit), Some(batch)) = (permit, batches.next_batch()) else {
-                self.is_done = true;
-                return;
-            };
-            tokio::spawn(Arc::clone(&batches).send(batch, permit));
-        }
-    }
-}
-
-impl Drop for Attending {
-    /// A client may be asked from several runtimes, and the one that ends may be the one that gathers here. The next call
-    /// does it then.
-    fn drop(&mut self) {
-        if !self.is_done {
-            self.batches.queue().is_attended = false;
         }
     }
 }
@@ -439,7 +418,9 @@ mod tests {
         advance(LATER).await;
         queue.calls.push_back(waiting());
         assert_eq!(queue.first_waits(LINGER), LEFT);
-        queue.calls.pop_front();
+        queue.calls.rotate_left(1);
+        assert_eq!(queue.first_waits(LINGER), LEFT, "it stands behind another");
+        queue.calls.pop_back();
         assert_eq!(queue.first_waits(LINGER), LINGER);
         advance(2 * LINGER).await;
         assert_eq!(queue.first_waits(LINGER), Duration::ZERO, "it has waited for something else");

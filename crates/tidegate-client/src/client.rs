@@ -42,7 +42,7 @@ const SPREAD_PART: u32 = 10;
 
 impl Client {
     /// A client of the daemon at this address, such as `http://127.0.0.1:8081`, with all defaults. It has
-    /// to be made inside a tokio runtime.
+    /// to be made inside a tokio runtime, which it lives in; callers may be in others.
     pub fn connect(address: impl Into<String>) -> Result<Self, ConfigError> {
         Self::builder(address).build()
     }

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -19,9 +20,18 @@ pub(crate) async fn pause(time: Duration) {
     }
     // What has not begun is not done any more where this is dropped.
     let mut sleeping = JoinSet::new();
-    let begin = || drop(sleeping.spawn_blocking(move || thread::sleep(time)));
-    // The runtime panics where the system has no thread for it, and has no other way to say so.
+    let (wanted, is_wanted) = oneshot::channel::<()>();
+    let begin = || {
+        sleeping.spawn_blocking(move || {
+            if !wanted.is_closed() {
+                thread::sleep(time);
+            }
+        });
+    };
+    // The runtime panics where the system has no thread for it, and has no other way to say so. What it has queued by then
+    // is in no set.
     if catch_unwind(AssertUnwindSafe(begin)).is_err() {
+        drop(is_wanted);
         return sleep(time).await;
     }
     tokio::select! {

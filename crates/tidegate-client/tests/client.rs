@@ -162,30 +162,75 @@ async fn a_call_that_is_tried_again_does_not_linger_again() {
         0 | 1 => Act::Fail(Code::Unavailable),
         _ => Act::Allow,
     });
-    // There is time to linger once.
-    let builder = fake.client().await.linger(LINGER).deadline(LINGER * 2);
-    let client = builder.build().unwrap();
+    // There is time to linger once, and the daemon would be left none.
+    let client = fake.client().await.linger(LINGER).deadline(LINGER * 2).build().unwrap();
     assert!(check(&client, "a").await.unwrap().is_allowed());
     assert_eq!(fake.heard().messages, [1, 1, 1]);
 }
 
 #[tokio::test]
-async fn a_runtime_that_ends_while_calls_linger_leaves_the_client_to_others() {
+async fn a_call_that_is_tried_again_does_not_linger_with_another() {
+    const LINGER: Duration = Duration::from_secs(1);
+    let fails = Arc::new(Semaphore::new(0));
+    let let_to = Arc::clone(&fails);
+    let fake = Fake::new(move |message| match message {
+        0 => Act::After(Arc::clone(&let_to), Box::new(Act::Fail(Code::Unavailable))),
+        _ => Act::Allow,
+    });
+    let client = fake.client().await.linger(LINGER).deadline(LINGER * 2).build().unwrap();
+    let asking = |value| {
+        let client = client.clone();
+        tokio::spawn(async move { check(&client, value).await.unwrap() })
+    };
+    let first = asking("a");
+    until("it is sent", || fake.heard().messages.len() == 1).await;
+    let second = asking("b");
+    tokio::time::sleep(LINGER / 50).await;
+    fails.add_permits(1);
+    assert!(first.await.unwrap().is_allowed() && second.await.unwrap().is_allowed());
+    assert_eq!(fake.heard().messages, [1, 2]);
+}
+
+/// A client may be asked from several runtimes.
+#[tokio::test]
+async fn a_runtime_that_ends_while_calls_linger_leaves_those_of_others_alone() {
     const LINGER: Duration = Duration::from_secs(1);
     let fake = Fake::new(|_| Act::Allow);
     let builder = fake.client().await.linger(LINGER).deadline(LINGER * 10);
     let client = builder.build().unwrap();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let elsewhere = runtime.worker_threads(1).enable_all().build().unwrap();
-    let asking = elsewhere.spawn({
+    let asking = |value| {
         let client = client.clone();
-        async move { check(&client, "a").await }
-    });
+        async move { check(&client, value).await }
+    };
+    let first = elsewhere.spawn(asking("a"));
+    tokio::time::sleep(LINGER / 10).await;
+    let second = tokio::spawn(asking("b"));
     tokio::time::sleep(LINGER / 10).await;
     tokio::task::spawn_blocking(|| drop(elsewhere)).await.unwrap();
-    assert!(asking.await.unwrap_err().is_cancelled());
-    assert!(check(&client, "b").await.unwrap().is_allowed());
+    assert!(first.await.unwrap_err().is_cancelled());
+    assert!(second.await.unwrap().unwrap().is_allowed());
     assert_eq!(fake.heard().messages, [1]);
+}
+
+/// Nobody drives it, and it is still there.
+#[test]
+fn a_runtime_that_stands_still_holds_up_no_calls_of_others() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let fake = Fake::new(|_| Act::Allow);
+    let mut home = tokio::runtime::Builder::new_multi_thread();
+    let home = home.worker_threads(1).enable_all().build().unwrap();
+    let client = home.block_on(async {
+        let builder = fake.client().await.linger(Duration::from_millis(500));
+        builder.deadline(Duration::from_secs(5)).build().unwrap()
+    });
+    let (still, other) = (runtime(), runtime());
+    still.block_on(async {
+        let time = Duration::from_millis(20);
+        assert!(tokio::time::timeout(time, check(&client, "a")).await.is_err());
+    });
+    assert!(other.block_on(check(&client, "b")).unwrap().is_allowed());
 }
 
 #[tokio::test]
