@@ -127,7 +127,7 @@ impl Server {
     ) -> Self {
         let ServerSettings { url, weight } = server;
         let connector = Connector { url: url.clone(), tls };
-        let pool = Pool::new(connector.clone(), settings.idle_timeout, settings.in_flight_max);
+        let pool = Pool::new(connector.clone(), settings.idle_timeout);
         let lines = (url.protocol == Protocol::One)
             .then(|| Lines::new(connector, settings.idle_timeout, pool.open_count()));
         Self {

@@ -63,8 +63,9 @@ pub(crate) fn serve(port: &str) -> Result<(), Box<dyn Error>> {
                 continue;
             }
             let place = &mut connections[event.token().0];
+            let broke = place.as_mut().is_some_and(|connection| connection.answer(&given).is_err());
             // A connection that breaks was the other end's to keep.
-            if place.as_mut().is_some_and(|connection| connection.answer(&given).is_err()) {
+            if broke || event.is_read_closed() {
                 *place = None;
             }
         }

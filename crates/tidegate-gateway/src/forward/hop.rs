@@ -81,12 +81,8 @@ fn is_respelt(name: &HeaderName) -> bool {
 
 /// Whether many servers read the one as the other.
 fn is_spelling(name: &HeaderName, other: &HeaderName) -> bool {
-    let (name, other) = (name.as_str(), other.as_str());
-    name.len() == other.len()
-        && name
-            .bytes()
-            .zip(other.bytes())
-            .all(|(one, two)| one == two || (one == b'_' && two == b'-'))
+    let read = |byte| if byte == b'_' { b'-' } else { byte };
+    name.as_str().bytes().map(read).eq(other.as_str().bytes().map(read))
 }
 
 /// Takes a header out, however it is spelt.

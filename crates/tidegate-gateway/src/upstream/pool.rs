@@ -71,8 +71,6 @@ struct Inner {
     connector: Connector,
     /// A server that closes a connection just as we use it costs a request. Ours are closed before that.
     idle_timeout: Duration,
-    /// The most requests that are under way.
-    in_flight_max: usize,
     idle: Mutex<Vec<(One, Instant)>>,
     shared: tokio::sync::Mutex<Option<Two>>,
     /// How many connections of HTTP/2 there have been.
@@ -101,12 +99,11 @@ pub(crate) struct Lent {
 }
 
 impl Pool {
-    pub(crate) fn new(connector: Connector, idle_timeout: Duration, in_flight_max: usize) -> Self {
+    pub(crate) fn new(connector: Connector, idle_timeout: Duration) -> Self {
         let is_unshared = AtomicBool::new(connector.url.protocol == Protocol::One);
         let inner = Inner {
             connector,
             idle_timeout,
-            in_flight_max,
             idle: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
             twos: AtomicUsize::new(0),
@@ -276,7 +273,7 @@ impl Pool {
         if !is_two {
             return open_http1(TokioIo::new(Hearing::new(wire)), open).await;
         }
-        let sender = two::open(wire, self.inner.in_flight_max, open).await?;
+        let sender = two::open(wire, open).await?;
         // ORDERING: the number stands for itself.
         let number = self.inner.twos.fetch_add(1, Ordering::Relaxed);
         Ok(Sender::Two(Two { sender, number }))

@@ -313,7 +313,7 @@ async fn trailers_say_nothing_of_whose_a_request_is() {
     let folder = Folder::new("trailers");
     let mut settings = settings(&[&upstream.url()]);
     settings.daemon.identity.api_key = vec![Source::header("x-caller").unwrap()];
-    settings.daemon.identity.extract = vec![Extract::new(Source::header("x-tenant").unwrap())];
+    settings.daemon.identity.extract = vec![Extract::new(Source::header("x_tenant").unwrap())];
     let (header, keys) = (http::HeaderName::from_static("x-api-key"), folder.write("keys", ""));
     let auth = AuthSettings { is_required: false, header, keys: Some(keys) };
     settings.routes[0].auth = Some(auth);

@@ -142,14 +142,18 @@ const REFUSED: [(&str, Flood); 10] = [
     ("a frame that is too long", |_| (vec![], frame(0x77, 0, 0, &[0; 20_000]))),
 ];
 
-/// What breaks an answer off that has begun.
-const BROKEN: [(&str, Flood); 5] = [
+/// What breaks an answer off that has begun, and ends the connection.
+const BROKEN: [(&str, Flood); 3] = [
     ("empty data", |stream| (head(stream), frame(DATA, 0, stream, b""))),
     ("data of padding", |stream| (head(stream), frame(DATA, 8, stream, &[3, 0, 0, 0]))),
     ("trailers without end", |stream| {
         let first = [head(stream), frame(HEADERS, END_STREAM, stream, &field())].concat();
         (first, frame(CONTINUATION, 0, stream, &field()))
     }),
+];
+
+/// What breaks an answer off, and is borne then until the time is over.
+const BROKEN_AND_BORNE: [(&str, Flood); 2] = [
     ("heads after the head", |stream| (head(stream), head(stream))),
     ("resets", |stream| (head(stream), frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]))),
 ];
@@ -200,16 +204,24 @@ async fn a_server_of_http2_that_says_without_end_what_it_may_not_say_is_502() {
     }
 }
 
+fn assert_broken_off(what: &str, answer: &str) {
+    // Where it breaks off at once, its head may not have left.
+    let is_begun = answer.starts_with("HTTP/1.1 200 ");
+    let is_refused = answer.is_empty() || answer.starts_with("HTTP/1.1 502 ");
+    assert!(is_begun || is_refused, "{what}: {answer}");
+    assert!(!is_begun || !answer.ends_with("0\r\n\r\n"), "{what}: {answer}");
+}
+
 #[tokio::test]
 async fn an_answer_over_http2_that_becomes_a_flood_breaks_off() {
     for (what, flood) in BROKEN {
         let (answer, taken) = flooded(what, flood, FLOOD_MAX).await;
-        // Where it breaks off at once, its head may not have left.
-        let is_begun = answer.starts_with("HTTP/1.1 200 ");
-        let is_refused = answer.is_empty() || answer.starts_with("HTTP/1.1 502 ");
-        assert!(is_begun || is_refused, "{what}: {answer}");
-        assert!(!is_begun || !answer.ends_with("0\r\n\r\n"), "{what}: {answer}");
+        assert_broken_off(what, &answer);
         assert!(taken < TAKEN_BYTES_MAX, "{what}: {taken}");
+    }
+    for (what, flood) in BROKEN_AND_BORNE {
+        let (answer, _) = flooded(what, flood, FLOOD).await;
+        assert_broken_off(what, &answer);
     }
 }
 

@@ -87,6 +87,38 @@ async fn an_answer_in_many_small_parts_is_whole_and_costs_no_other_where_nobody_
     until_idle(&running).await;
 }
 
+/// Answers half of the first request, and all others with as many parts as a window of 256 KiB has room for.
+async fn half_or_in_parts(mut peer: Peer) {
+    while let Some((_, _, stream, _)) = peer.next().await {
+        peer.tell(HEADERS, END_HEADERS, stream, &[0x88]).await;
+        if stream == 1 {
+            peer.tell(DATA, 0, stream, b"half").await;
+        } else {
+            peer.say(&frame(DATA, 0, stream, &[b'x'; 20]).repeat(13_000)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn answers_in_many_small_parts_that_nobody_takes_leave_others_whole() {
+    let (upstream, _) = peer(half_or_in_parts).await;
+    let mut settings = settings(&[&format!("h2c://{}", upstream.address)]);
+    settings.routes[0].upstream.in_flight_max = 64;
+    let running = gateway(settings).await;
+    let mut other = Caller::connect(port(&running), 65_535).await;
+    other.get(1, "/").await;
+    other.hear(&[DATA]).await.unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..16 {
+        clients.push(stalling(&running, "/").await);
+    }
+    let ended = timeout(PATIENCE / 16, other.hear(&[RST_STREAM, GOAWAY])).await;
+    assert!(ended.is_err(), "{ended:?}");
+    assert_eq!(running.counts().upstream_connections, 1, "the connection goes on");
+    drop((other, clients));
+    until_idle(&running).await;
+}
+
 /// Takes three requests, answers them half, does something to the second, and answers the rest of the others.
 async fn half_and_half(mut peer: Peer, fault: &(u8, u8, &'static [u8])) {
     let mut streams = Vec::new();
