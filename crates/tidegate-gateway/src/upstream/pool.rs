@@ -1,6 +1,6 @@
 //! The connections to one upstream that are kept for the next request. Over HTTP/1 a connection carries one
 //! request at a time, and the one used last is used next, so the others grow old and are closed; over HTTP/2
-//! all requests share one.
+//! all requests share one, and another where the server takes no more of them over that.
 //!
 //! It is written here rather than taken from a library because it says of each failure whether the request
 //! left, which is what makes a retry safe, and counts what is open.
@@ -15,7 +15,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRANSFER_ENCODING, UPGR
 use http::uri::{Authority, Uri};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout};
 
 use super::connect::{Connector, Protocol, Wire};
 use super::hearing::Hearing;
-use super::two;
+use super::two::{STREAMS_MAX_UNTIL_TOLD, Stream, Two};
 use crate::forward::framing::Framing;
 use crate::forward::hop;
 use crate::forward::kept::Kept;
@@ -43,14 +43,6 @@ const UNPROCESSED_MAX: usize = 16;
 /// How many connections one request opens for that. A new connection that does the same again and again is no
 /// connection.
 const OPENED_MAX: usize = 3;
-
-/// A connection of HTTP/2.
-#[derive(Clone, Debug)]
-struct Two {
-    sender: http2::SendRequest<Kept>,
-    /// Which of them it is.
-    number: usize,
-}
 
 /// A connection of HTTP/1.
 #[derive(Debug)]
@@ -72,9 +64,8 @@ struct Inner {
     /// A server that closes a connection just as we use it costs a request. Ours are closed before that.
     idle_timeout: Duration,
     idle: Mutex<Vec<(One, Instant)>>,
-    shared: tokio::sync::Mutex<Option<Two>>,
-    /// How many connections of HTTP/2 there have been.
-    twos: AtomicUsize,
+    /// Those of HTTP/2, of which the first that has room is used.
+    shared: tokio::sync::Mutex<Vec<Two>>,
     /// Set where the upstream is known to speak HTTP/1, so that there is nothing to share.
     is_unshared: AtomicBool,
     open: Arc<AtomicUsize>,
@@ -96,6 +87,8 @@ pub(crate) enum SendError {
 pub(crate) struct Lent {
     pool: Pool,
     sender: Option<One>,
+    /// What it takes up of a connection of HTTP/2.
+    _stream: Option<Stream>,
 }
 
 impl Pool {
@@ -106,7 +99,6 @@ impl Pool {
             idle_timeout,
             idle: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
-            twos: AtomicUsize::new(0),
             is_unshared,
             open: Arc::default(),
         };
@@ -131,9 +123,9 @@ impl Pool {
             };
             let answered = match sender {
                 Sender::One(one) => self.send_one(one, request, is_new).await,
-                Sender::Two(two) => {
+                Sender::Two(two, stream) => {
                     (sent, opened) = (sent + 1, opened + usize::from(is_new));
-                    self.send_two(two, request).await
+                    self.send_two(two, stream, request).await
                 }
             };
             match answered {
@@ -166,7 +158,10 @@ impl Pool {
     ) -> Result<(Response<Incoming>, Lent), Unanswered> {
         let mut error = match one.sender.try_send_request(as_one(request)).await {
             Ok(response) => {
-                return Ok((response, Lent { pool: self.clone(), sender: Some(one) }));
+                return Ok((
+                    response,
+                    Lent { pool: self.clone(), sender: Some(one), _stream: None },
+                ));
             }
             Err(error) => error,
         };
@@ -182,6 +177,7 @@ impl Pool {
     async fn send_two(
         &self,
         mut two: Two,
+        stream: Stream,
         request: Request<Kept>,
     ) -> Result<(Response<Incoming>, Lent), Unanswered> {
         let mut request = as_two(request, self.inner.connector.url.protocol.scheme());
@@ -190,7 +186,10 @@ impl Pool {
         let mut error = match two.sender.try_send_request(request).await {
             Ok(response) => {
                 keeper.let_go();
-                return Ok((response, Lent { pool: self.clone(), sender: None }));
+                return Ok((
+                    response,
+                    Lent { pool: self.clone(), sender: None, _stream: Some(stream) },
+                ));
             }
             Err(error) => error,
         };
@@ -227,6 +226,11 @@ impl Pool {
         self.inner.idle.lock().retain(|(one, since)| {
             now.is_some_and(|now| now.duration_since(*since) < timeout) && !one.sender.is_closed()
         });
+        // Where a connection is being made, none is idle.
+        if let Ok(mut shared) = self.inner.shared.try_lock() {
+            let mut is_first = true;
+            shared.retain(|two| std::mem::take(&mut is_first) || !two.is_idle());
+        }
     }
 
     /// A connection, and whether it is new. One that is to change its protocol speaks HTTP/1.
@@ -236,16 +240,21 @@ impl Pool {
         }
         // ORDERING: the flag stands for itself, here and below.
         if is_upgrade || self.inner.is_unshared.load(Ordering::Relaxed) {
-            return Ok((self.open_one(is_upgrade).await?, true));
+            return Ok((self.open_one(is_upgrade, STREAMS_MAX_UNTIL_TOLD).await?, true));
         }
-        // Whoever comes while the connection is made that all share waits for it.
+        // Whoever comes while a connection is made that all share waits for it.
         let mut shared = self.inner.shared.lock().await;
-        if let Some(two) = shared.as_ref().filter(|two| two.sender.is_ready()) {
-            return Ok((Sender::Two(two.clone()), false));
+        shared.retain(|two| two.sender.is_ready());
+        let with_room = shared.iter().find(|two| two.has_room());
+        // A server that takes none at all on one connection is not asked by another whether it takes any there.
+        let taking_none = || shared.iter().find(|two| two.streams_max() == 0);
+        if let Some(two) = with_room.or_else(taking_none) {
+            return Ok((Sender::Two(two.clone(), two.begin()), false));
         }
-        let sender = self.open_one(false).await?;
+        let streams_max = shared.last().map_or(STREAMS_MAX_UNTIL_TOLD, Two::streams_max);
+        let sender = self.open_one(false, streams_max).await?;
         match &sender {
-            Sender::Two(two) => *shared = Some(two.clone()),
+            Sender::Two(two, _) => shared.push(two.clone()),
             Sender::One(_) => self.inner.is_unshared.store(true, Ordering::Relaxed),
         }
         Ok((sender, true))
@@ -267,25 +276,20 @@ impl Pool {
         None
     }
 
-    async fn open_one(&self, is_upgrade: bool) -> io::Result<Sender> {
+    async fn open_one(&self, is_upgrade: bool, streams_max: usize) -> io::Result<Sender> {
         let (wire, is_two) = self.inner.connector.connect(is_upgrade).await?;
         let open = Open::new(&self.inner.open);
         if !is_two {
             return open_http1(TokioIo::new(Hearing::new(wire)), open).await;
         }
-        let sender = two::open(wire, open).await?;
-        // ORDERING: the number stands for itself.
-        let number = self.inner.twos.fetch_add(1, Ordering::Relaxed);
-        Ok(Sender::Two(Two { sender, number }))
+        let two = Two::open(wire, streams_max, open).await?;
+        let stream = two.begin();
+        Ok(Sender::Two(two, stream))
     }
 
-    /// Lets the next request open another connection where this is still the one that all share. What is
-    /// under way on it goes on.
+    /// Has no further request use this connection. What is under way on it goes on.
     async fn retire(&self, two: &Two) {
-        let mut shared = self.inner.shared.lock().await;
-        if shared.as_ref().is_some_and(|shared| shared.number == two.number) {
-            *shared = None;
-        }
+        self.inner.shared.lock().await.retain(|shared| !shared.is(two));
     }
 
     fn put_back(&self, one: One) {
@@ -309,7 +313,7 @@ async fn open_http1(io: TokioIo<Hearing<Wire>>, open: Open) -> io::Result<Sender
 
 enum Sender {
     One(One),
-    Two(Two),
+    Two(Two, Stream),
 }
 
 /// What of a request says how its response is to be read.

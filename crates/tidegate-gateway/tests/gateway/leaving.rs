@@ -13,7 +13,7 @@ use crate::http2::{
     DATA, END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, RST_STREAM, SETTINGS, fields, frame,
     of_kind, send,
 };
-use crate::peer::{Peer, before, peer};
+use crate::peer::{Peer, before, peer, read_frame};
 use crate::support::{Upstream, exchange, failures, get, port, post, until, until_idle};
 
 impl Peer {
@@ -146,10 +146,9 @@ async fn a_body_that_is_too_long_to_be_kept_is_sent_once() {
     assert_eq!(seen.connections.load(Ordering::SeqCst), 2);
 }
 
-/// A server that takes one stream at a time: it answers the first and holds the second, and while a third waits for its
-/// stream it goes away, and ends. Other connections are answered.
-async fn leave(mut peer: Peer, is_answered: bool, last: u32, leaving: Arc<Notify>) {
-    peer.tell(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 1]).await;
+/// A server that answers its first stream, holds the second, and takes no more; while a third waits it goes away, and ends.
+/// Other connections are answered. Tells when it holds the second, and is told when to go.
+async fn leave(mut peer: Peer, is_answered: bool, last: u32, [holds, leaving]: [Arc<Notify>; 2]) {
     let (mut text, mut streams) = (Vec::new(), 0);
     while let Some((kind, flags, stream, payload)) = peer.next().await {
         text.extend(payload.iter().filter(|_| kind == DATA));
@@ -162,6 +161,9 @@ async fn leave(mut peer: Peer, is_answered: bool, last: u32, leaving: Arc<Notify
             peer.answer(stream, &body).await;
             continue;
         }
+        peer.tell(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 0]).await;
+        while read_frame(&mut peer.stream).await.is_some_and(|(kind, ..)| kind != SETTINGS) {}
+        holds.notify_one();
         leaving.notified().await;
         if is_answered {
             peer.answer(stream, &body).await;
@@ -181,15 +183,15 @@ async fn a_request_that_waits_for_a_stream_when_its_connection_ends_is_taken_onc
     // Whether the request under way is answered, which stream is the last that was taken, and what its client gets.
     for (is_answered, last, status) in [(true, 3, 200), (false, 3, 502), (false, 1, 200)] {
         for waits_with_body in [true, false] {
-            let leaving = Arc::new(Notify::new());
-            let left = Arc::clone(&leaving);
-            let serve = move |peer| leave(peer, is_answered, last, Arc::clone(&left));
+            let (holds, leaving) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+            let told = [Arc::clone(&holds), Arc::clone(&leaving)];
+            let serve = move |peer| leave(peer, is_answered, last, told.clone());
             let (upstream, seen) = peer(serve).await;
             let running = before(&upstream).await;
             let to = port(&running);
             assert_eq!(post(to, "first".into()).await, 200);
             let under_way = tokio::spawn(async move { post(to, "under way".into()).await });
-            until("under way", || running.counts().under_way == 1).await;
+            holds.notified().await;
             let waiting = tokio::spawn(async move {
                 if waits_with_body {
                     post(to, "waiting".into()).await

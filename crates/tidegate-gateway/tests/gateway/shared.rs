@@ -309,3 +309,56 @@ async fn what_a_server_that_goes_away_has_taken_is_answered_and_the_rest_is_sent
         until_idle(&running).await;
     }
 }
+
+/// Takes two streams at a time, and answers those with bodies when it is told to.
+async fn two_at_once(mut peer: Peer, later: Arc<Notify>) {
+    peer.tell(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 2]).await;
+    let mut held = Vec::new();
+    loop {
+        let next = tokio::select! {
+            next = peer.next() => next,
+            () = later.notified() => {
+                for stream in std::mem::take(&mut held) {
+                    peer.answer(stream, b"held").await;
+                }
+                continue;
+            }
+        };
+        match next {
+            Some((HEADERS, flags, stream, _)) if flags & END_STREAM != 0 => {
+                peer.answer(stream, b"").await;
+            }
+            Some((DATA, flags, stream, _)) if flags & END_STREAM != 0 => held.push(stream),
+            Some(_) => {}
+            None => return,
+        }
+    }
+}
+
+#[tokio::test]
+async fn requests_beyond_what_a_server_takes_at_once_have_another_connection() {
+    let later = Arc::new(Notify::new());
+    let told = Arc::clone(&later);
+    let (upstream, seen) = peer(move |peer| two_at_once(peer, Arc::clone(&told))).await;
+    let running = before(&upstream).await;
+    let to = port(&running);
+    // From here on it is known how many it takes.
+    for _ in 0..2 {
+        assert_eq!(get(to, "/").await.status(), 200);
+    }
+    let held: Vec<_> = (0..5).map(|_| tokio::spawn(post(to, "body".into()))).collect();
+    until("under way", || running.counts().under_way == 5).await;
+    for _ in 0..3 {
+        assert_eq!(get(to, "/").await.status(), 200);
+    }
+    assert_eq!(seen.connections.load(Ordering::SeqCst), 3);
+    // Those that are needed no more are closed.
+    later.notify_waiters();
+    for held in held {
+        assert_eq!(held.await.unwrap(), 200);
+    }
+    until("closed", || running.counts().upstream_connections == 1).await;
+    assert_eq!(get(to, "/").await.status(), 200);
+    assert_eq!(seen.connections.load(Ordering::SeqCst), 3);
+    until_idle(&running).await;
+}
