@@ -2,7 +2,7 @@
 //! latency of its answers. What is beyond waits nowhere; it is refused, the least important first.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,6 +12,9 @@ use super::gradient::{Gradient, Sample};
 
 /// The share of the room that requests of low priority leave to the others, in percent.
 const LOW_PRIORITY_PERCENT: usize = 80;
+/// How long they get no place at all once there was none for one of usual priority. Whoever is answered asks again at once, so
+/// that those that have a place would otherwise keep it.
+const YIELD: Duration = Duration::from_millis(250);
 
 /// Whether a request is one of the first that are refused when there is too much to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub(crate) struct Load {
     gradient: Option<Mutex<Gradient>>,
     /// From when on its times are counted.
     since: Instant,
+    /// Until when requests of low priority get no place, in microseconds.
+    yields_until_us: AtomicU64,
 }
 
 /// A request under way. It has ended when this is dropped.
@@ -49,6 +54,7 @@ impl Load {
             at_most: AtomicUsize::new(first),
             gradient: gradient.map(Mutex::new),
             since: Instant::now(),
+            yields_until_us: AtomicU64::new(0),
         })
     }
 
@@ -57,15 +63,26 @@ impl Load {
         let at_most = self.at_most();
         let room = match priority {
             Priority::Usual => at_most,
+            Priority::Low if self.yields() => 0,
             Priority::Low => at_most * LOW_PRIORITY_PERCENT / 100,
         };
         // ORDERING: the number stands for itself, here and below.
         let before = self.under_way.fetch_add(1, Ordering::Relaxed);
         if before >= room {
             self.under_way.fetch_sub(1, Ordering::Relaxed);
+            if priority == Priority::Usual {
+                let until = self.since.elapsed() + YIELD;
+                self.yields_until_us.store(until.as_micros() as u64, Ordering::Relaxed);
+            }
             return None;
         }
         Some(Busy { load: Arc::clone(self), since: Instant::now(), before })
+    }
+
+    /// Whether one of usual priority got no place a moment ago.
+    fn yields(&self) -> bool {
+        let until = self.yields_until_us.load(Ordering::Relaxed);
+        until > 0 && (self.since.elapsed().as_micros() as u64) < until
     }
 
     /// How many are under way.
@@ -110,6 +127,8 @@ impl Drop for Busy {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
 
     #[tokio::test]
@@ -121,5 +140,18 @@ mod tests {
         assert_eq!((usual.len(), load.under_way()), (2, 10));
         drop((low, usual));
         assert_eq!(load.under_way(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_usual_ones_are_refused_what_is_less_important_gets_no_place() {
+        let load = Load::new(10, false);
+        let usual: Vec<Busy> = std::iter::from_fn(|| load.begin(Priority::Usual)).collect();
+        assert_eq!(usual.len(), 10);
+        drop(usual);
+        assert!(load.begin(Priority::Low).is_none());
+        advance(YIELD / 2).await;
+        assert!(load.begin(Priority::Low).is_none() && load.begin(Priority::Usual).is_some());
+        advance(YIELD / 2).await;
+        assert!(load.begin(Priority::Low).is_some());
     }
 }
