@@ -252,7 +252,12 @@ impl Pool {
             return Ok((Sender::Two(two.clone(), two.begin()), false));
         }
         let streams_max = shared.last().map_or(STREAMS_MAX_UNTIL_TOLD, Two::streams_max);
-        let sender = self.open_one(false, streams_max).await?;
+        let sender = match (self.open_one(false, streams_max).await, shared.last()) {
+            (Ok(sender), _) => sender,
+            // One that is there has room again in a while.
+            (Err(_), Some(two)) => return Ok((Sender::Two(two.clone(), two.begin()), false)),
+            (Err(error), None) => return Err(error),
+        };
         match &sender {
             Sender::Two(two, _) => shared.push(two.clone()),
             Sender::One(_) => self.inner.is_unshared.store(true, Ordering::Relaxed),

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use http::Response;
 use tidegate_gateway::Running;
-use tokio::sync::Notify;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use crate::http2::{
@@ -17,7 +18,8 @@ use crate::http2::{
 };
 use crate::peer::{Caller, Peer, before, peer};
 use crate::support::{
-    PATIENCE, Upstream, exchange, full, gateway, get, port, post, settings, until, until_idle,
+    PATIENCE, Upstream, exchange, failures, full, gateway, get, port, post, settings, until,
+    until_idle,
 };
 
 /// A client that has the head of its answer, and gives the body no window.
@@ -310,19 +312,18 @@ async fn what_a_server_that_goes_away_has_taken_is_answered_and_the_rest_is_sent
     }
 }
 
-/// Takes two streams at a time, and answers those with bodies when it is told to.
-async fn two_at_once(mut peer: Peer, later: Arc<Notify>) {
+/// Takes two streams at a time, and answers those with bodies once it may.
+async fn two_at_once(mut peer: Peer, mut may: watch::Receiver<bool>) {
     peer.tell(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 2]).await;
     let mut held = Vec::new();
     loop {
+        let is_let = *may.borrow();
+        while let Some(stream) = held.pop_if(|_| is_let) {
+            peer.answer(stream, b"held").await;
+        }
         let next = tokio::select! {
             next = peer.next() => next,
-            () = later.notified() => {
-                for stream in std::mem::take(&mut held) {
-                    peer.answer(stream, b"held").await;
-                }
-                continue;
-            }
+            _ = may.changed(), if !is_let => continue,
         };
         match next {
             Some((HEADERS, flags, stream, _)) if flags & END_STREAM != 0 => {
@@ -337,9 +338,8 @@ async fn two_at_once(mut peer: Peer, later: Arc<Notify>) {
 
 #[tokio::test]
 async fn requests_beyond_what_a_server_takes_at_once_have_another_connection() {
-    let later = Arc::new(Notify::new());
-    let told = Arc::clone(&later);
-    let (upstream, seen) = peer(move |peer| two_at_once(peer, Arc::clone(&told))).await;
+    let (lets, may) = watch::channel(false);
+    let (upstream, seen) = peer(move |peer| two_at_once(peer, may.clone())).await;
     let running = before(&upstream).await;
     let to = port(&running);
     // From here on it is known how many it takes.
@@ -353,12 +353,40 @@ async fn requests_beyond_what_a_server_takes_at_once_have_another_connection() {
     }
     assert_eq!(seen.connections.load(Ordering::SeqCst), 3);
     // Those that are needed no more are closed.
-    later.notify_waiters();
+    lets.send_replace(true);
     for held in held {
         assert_eq!(held.await.unwrap(), 200);
     }
     until("closed", || running.counts().upstream_connections == 1).await;
     assert_eq!(get(to, "/").await.status(), 200);
     assert_eq!(seen.connections.load(Ordering::SeqCst), 3);
+    until_idle(&running).await;
+}
+
+#[tokio::test]
+async fn requests_beyond_what_a_server_takes_at_once_wait_where_it_has_no_other_connection() {
+    let (lets, may) = watch::channel(false);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("h2c://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        drop(listener);
+        two_at_once(Peer::greet(stream, Arc::default()).await, may).await;
+    });
+    let running = gateway(settings(&[&url])).await;
+    let to = port(&running);
+    for _ in 0..2 {
+        assert_eq!(get(to, "/").await.status(), 200);
+    }
+    let held: Vec<_> = (0..2).map(|_| tokio::spawn(post(to, "body".into()))).collect();
+    until("under way", || running.counts().under_way == 2).await;
+    let waiting = tokio::spawn(get(to, "/"));
+    until("waiting", || running.counts().under_way == 3).await;
+    lets.send_replace(true);
+    for held in held {
+        assert_eq!(held.await.unwrap(), 200);
+    }
+    assert_eq!(waiting.await.unwrap().status(), 200);
+    assert_eq!(failures(&running), 0);
     until_idle(&running).await;
 }
