@@ -65,7 +65,9 @@ struct Inner {
     idle_timeout: Duration,
     idle: Mutex<Vec<(One, Instant)>>,
     /// Those of HTTP/2, of which the first that has room is used.
-    shared: tokio::sync::Mutex<Vec<Two>>,
+    shared: Mutex<Vec<Two>>,
+    /// Held while one of them is made.
+    making: tokio::sync::Mutex<()>,
     /// Set where the upstream is known to speak HTTP/1, so that there is nothing to share.
     is_unshared: AtomicBool,
     open: Arc<AtomicUsize>,
@@ -98,7 +100,8 @@ impl Pool {
             connector,
             idle_timeout,
             idle: Mutex::default(),
-            shared: tokio::sync::Mutex::default(),
+            shared: Mutex::default(),
+            making: tokio::sync::Mutex::default(),
             is_unshared,
             open: Arc::default(),
         };
@@ -116,7 +119,9 @@ impl Pool {
         let asked = Asked::of(&request);
         let (mut sent, mut opened, mut is_refused) = (0, 0, false);
         loop {
-            let sender = timeout(connect_timeout, self.sender(asked.upgrade.is_some())).await;
+            let is_upgrade = asked.upgrade.is_some();
+            let sender =
+                timeout(connect_timeout, self.sender(is_upgrade, connect_timeout / 2)).await;
             let (sender, is_new) = match sender.unwrap_or_else(|late| Err(late.into())) {
                 Ok(sender) => sender,
                 Err(error) => return Err(SendError::Connect(Box::new(request), error)),
@@ -199,7 +204,7 @@ impl Pool {
         if fate == Fate::Unknown {
             return Err(Unanswered::Broken(error));
         }
-        self.retire(&two).await;
+        self.retire(&two);
         let Some(body) = keeper.take_back() else { return Err(Unanswered::Broken(error)) };
         *again.body_mut() = body;
         Err(match fate {
@@ -226,15 +231,13 @@ impl Pool {
         self.inner.idle.lock().retain(|(one, since)| {
             now.is_some_and(|now| now.duration_since(*since) < timeout) && !one.sender.is_closed()
         });
-        // Where a connection is being made, none is idle.
-        if let Ok(mut shared) = self.inner.shared.try_lock() {
-            let mut is_first = true;
-            shared.retain(|two| std::mem::take(&mut is_first) || !two.is_idle());
-        }
+        let mut is_first = true;
+        let mut shared = self.inner.shared.lock();
+        shared.retain(|two| std::mem::take(&mut is_first) || !two.is_idle());
     }
 
     /// A connection, and whether it is new. One that is to change its protocol speaks HTTP/1.
-    async fn sender(&self, is_upgrade: bool) -> io::Result<(Sender, bool)> {
+    async fn sender(&self, is_upgrade: bool, within: Duration) -> io::Result<(Sender, bool)> {
         if let Some(one) = self.idle() {
             return Ok((Sender::One(one), false));
         }
@@ -242,27 +245,41 @@ impl Pool {
         if is_upgrade || self.inner.is_unshared.load(Ordering::Relaxed) {
             return Ok((self.open_one(is_upgrade, STREAMS_MAX_UNTIL_TOLD).await?, true));
         }
-        // Whoever comes while a connection is made that all share waits for it.
-        let mut shared = self.inner.shared.lock().await;
-        shared.retain(|two| two.sender.is_ready());
-        let with_room = shared.iter().find(|two| two.has_room());
-        // A server that takes none at all on one connection is not asked by another whether it takes any there.
-        let taking_none = || shared.iter().find(|two| two.streams_max() == 0);
-        if let Some(two) = with_room.or_else(taking_none) {
-            return Ok((Sender::Two(two.clone(), two.begin()), false));
+        if let Some(two) = self.with_room() {
+            return Ok((two, false));
         }
-        let streams_max = shared.last().map_or(STREAMS_MAX_UNTIL_TOLD, Two::streams_max);
-        let sender = match (self.open_one(false, streams_max).await, shared.last()) {
-            (Ok(sender), _) => sender,
-            // One that is there has room again in a while.
-            (Err(_), Some(two)) => return Ok((Sender::Two(two.clone(), two.begin()), false)),
-            (Err(error), None) => return Err(error),
-        };
+        let is_first = self.inner.shared.lock().is_empty();
+        let within = if is_first { Duration::MAX } else { within };
+        let made = timeout(within, self.another()).await.unwrap_or_else(|late| Err(late.into()));
+        // One that is there has room again in a while.
+        match (made, self.inner.shared.lock().last()) {
+            (Err(_), Some(two)) => Ok((Sender::of(two), false)),
+            (made, _) => made,
+        }
+    }
+
+    /// A connection that all share, and whether it is new. Whoever comes while one is made waits for it.
+    async fn another(&self) -> io::Result<(Sender, bool)> {
+        let _making = self.inner.making.lock().await;
+        if let Some(two) = self.with_room() {
+            return Ok((two, false));
+        }
+        let known = self.inner.shared.lock().last().map(Two::streams_max);
+        let sender = self.open_one(false, known.unwrap_or(STREAMS_MAX_UNTIL_TOLD)).await?;
         match &sender {
-            Sender::Two(two, _) => shared.push(two.clone()),
+            Sender::Two(two, _) => self.inner.shared.lock().push(two.clone()),
             Sender::One(_) => self.inner.is_unshared.store(true, Ordering::Relaxed),
         }
         Ok((sender, true))
+    }
+
+    /// A connection over which one more request need not wait. A server that takes none at all on one connection is not asked
+    /// by another whether it takes any there.
+    fn with_room(&self) -> Option<Sender> {
+        let mut shared = self.inner.shared.lock();
+        shared.retain(|two| two.sender.is_ready());
+        let with_room = shared.iter().find(|two| two.has_room());
+        with_room.or_else(|| shared.iter().find(|two| two.streams_max() == 0)).map(Sender::of)
     }
 
     fn idle(&self) -> Option<One> {
@@ -288,13 +305,12 @@ impl Pool {
             return open_http1(TokioIo::new(Hearing::new(wire)), open).await;
         }
         let two = Two::open(wire, streams_max, open).await?;
-        let stream = two.begin();
-        Ok(Sender::Two(two, stream))
+        Ok(Sender::of(&two))
     }
 
     /// Has no further request use this connection. What is under way on it goes on.
-    async fn retire(&self, two: &Two) {
-        self.inner.shared.lock().await.retain(|shared| !shared.is(two));
+    fn retire(&self, two: &Two) {
+        self.inner.shared.lock().retain(|shared| !shared.is(two));
     }
 
     fn put_back(&self, one: One) {
@@ -319,6 +335,12 @@ async fn open_http1(io: TokioIo<Hearing<Wire>>, open: Open) -> io::Result<Sender
 enum Sender {
     One(One),
     Two(Two, Stream),
+}
+
+impl Sender {
+    fn of(two: &Two) -> Self {
+        Self::Two(two.clone(), two.begin())
+    }
 }
 
 /// What of a request says how its response is to be read.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::Response;
 use tidegate_gateway::Running;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
@@ -23,7 +23,7 @@ use crate::support::{
 };
 
 /// A client that has the head of its answer, and gives the body no window.
-async fn stalling(running: &Running, path: &str) -> Caller<tokio::net::TcpStream> {
+async fn stalling(running: &Running, path: &str) -> Caller<TcpStream> {
     let mut client = Caller::connect(port(running), 0).await;
     client.get(1, path).await;
     client.hear(&[HEADERS]).await.expect("the head of an answer");
@@ -388,5 +388,41 @@ async fn requests_beyond_what_a_server_takes_at_once_wait_where_it_has_no_other_
     }
     assert_eq!(waiting.await.unwrap().status(), 200);
     assert_eq!(failures(&running), 0);
+    until_idle(&running).await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_another_connection_harms_nobody_on_the_first() {
+    let (lets, may) = watch::channel(false);
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stream, running) = tokio::join!(listener.accept(), async {
+        let mut settings = settings(&[&format!("h2c://{address}")]);
+        settings.routes[0].upstream.connect_timeout = PATIENCE / 8;
+        let running = gateway(settings).await;
+        let _asking = tokio::spawn(get(port(&running), "/"));
+        running
+    });
+    tokio::spawn(two_at_once(Peer::greet(stream.unwrap().0, Arc::default()).await, may));
+    let to = port(&running);
+    assert_eq!(get(to, "/").await.status(), 200);
+    // The system takes these for it, and then no more.
+    let _waiting = [TcpStream::connect(address).await.unwrap()];
+    let held: Vec<_> = (0..2).map(|_| tokio::spawn(post(to, "body".into()))).collect();
+    until("under way", || running.counts().under_way == 2).await;
+    let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(get(to, "/"))).collect();
+    until("waiting", || running.counts().under_way == 5).await;
+    tokio::time::sleep(PATIENCE / 4).await;
+    lets.send_replace(true);
+    for held in held {
+        assert_eq!(held.await.unwrap(), 200);
+    }
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap().status(), 200);
+    }
+    assert_eq!(failures(&running), 0);
+    drop(listener);
     until_idle(&running).await;
 }
