@@ -9,15 +9,19 @@
 //! | [`batches`] | decisions of a thousand callers that share a client |
 //! | [`gateway`] | the gateway beside nginx, and what a denial costs |
 //! | [`behind`] | the server behind both of these; and, in their place, one that only answers |
+//! | [`between`] | in their place, one that only forwards |
+//! | [`polled`] | what the last two have in common |
 //! | [`places`] | the wait that each place for the limiter adds |
 //!
 //! Whatever else is an edge adds its figures in [`figures`].
 
 pub(crate) mod batches;
 pub(crate) mod behind;
+pub(crate) mod between;
 mod gateway;
 mod in_process;
 mod places;
+mod polled;
 pub(crate) mod served;
 
 use std::error::Error;
@@ -83,10 +87,9 @@ fn middleware(
     cores: Cores,
     effort: Effort,
 ) -> Result<(Vec<Figure>, Vec<String>), Box<dyn Error>> {
-    let (times, effort) = effort.in_parts();
-    let mut tried = started(tidegate, cores, effort)?;
-    for _ in 1..times {
-        tried = tried.and(started(tidegate, cores, effort)?);
+    let mut tried = started(tidegate, cores, effort.of_a_start())?;
+    for _ in 1..effort.restarts {
+        tried = tried.and(started(tidegate, cores, effort.of_a_start())?);
     }
     let mut figures = tried.rates();
     // Beside tower_governor in the same place; with few headers ours has one more, and without headers none.
@@ -115,7 +118,7 @@ fn middleware(
         (Around::FewHeadersAlone, Around::Nothing, None),
     ] {
         let name = format!("{}, to {}", ours.name(), other.name());
-        figures.extend(tried.ratio(&name, (ours.name(), other.name()), target));
+        figures.extend(tried.ratio_of_starts(&name, (ours.name(), other.name()), target));
     }
     Ok((figures, tried.idle_servers()))
 }

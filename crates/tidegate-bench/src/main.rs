@@ -107,6 +107,7 @@ fn main() -> ExitCode {
         }
         // How the program calls itself for a server that only answers.
         [edges::behind::SUBCOMMAND, port] => edges::behind::serve(port),
+        [edges::between::SUBCOMMAND, port, behind] => edges::between::serve(port, behind),
         // How the program calls itself for servers that decide nothing.
         [wire::bare::HTTP, port] => wire::bare::http(port),
         [wire::bare::GRPC, port] => wire::bare::grpc(port),

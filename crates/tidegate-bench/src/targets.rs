@@ -1,5 +1,5 @@
 //! The figures of a run, and those that Tidegate has to reach. Ratios compare within one run, by
-//! the best rounds; the medians are beside them.
+//! the best rounds; the medians are beside them. Where servers are started anew, by the mean of all starts.
 
 use crate::contenders::{Contender, arithmetic, governor, limitador, throttlecrab, tidegate};
 use crate::footprint::Footprint;

@@ -51,21 +51,24 @@ const THROTTLECRAB: &str = "throttlecrab-server";
 pub(crate) struct Effort {
     pub(crate) rounds: usize,
     pub(crate) seconds: f64,
+    /// How often a start is timed.
     pub(crate) starts: usize,
+    /// How often servers are started anew where that matters.
+    pub(crate) restarts: usize,
 }
 
 impl Effort {
-    /// How many times what is handed back makes up about as many rounds, each of them with servers that are started anew.
-    pub(crate) fn in_parts(self) -> (usize, Self) {
-        const ROUNDS_OF_A_PART: usize = 3;
-        (self.rounds.div_ceil(ROUNDS_OF_A_PART), Self { rounds: ROUNDS_OF_A_PART, ..self })
+    /// The same for servers that are all started anew so many [times](Self::restarts): one short round each time, since
+    /// they differ by more from start to start than from round to round.
+    pub(crate) fn of_a_start(self) -> Self {
+        Self { rounds: 1, seconds: self.seconds.min(0.3), ..self }
     }
 
     pub(crate) fn of(quick: bool) -> Self {
         if quick {
-            Self { rounds: 4, seconds: 0.5, starts: 5 }
+            Self { rounds: 4, seconds: 0.5, starts: 5, restarts: 6 }
         } else {
-            Self { rounds: 21, seconds: 1.0, starts: 20 }
+            Self { rounds: 21, seconds: 1.0, starts: 20, restarts: 50 }
         }
     }
 }

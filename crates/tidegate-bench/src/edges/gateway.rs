@@ -1,12 +1,12 @@
 //! The gateway beside nginx's `proxy_pass`: one core each in turns, connections kept on both sides, and the same
-//! server behind, which shares the other core with the load. And what a request costs that is denied, beside a server
-//! without a runtime that reads and sends the same bytes and does nothing else.
+//! server behind, which shares the other core with the load. And what a request costs that is denied. Beside both, servers
+//! without a runtime that read and send the same bytes and do nothing else.
 
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::behind;
+use super::{behind, between};
 use crate::targets::{Figure, Target};
 use crate::wire::load::{self, Asks, Driver};
 use crate::wire::scenario::{Entrant, Scenario, Tried};
@@ -16,6 +16,7 @@ use crate::wire::{Effort, capture, entrant};
 const OURS: &str = "tidegate gateway";
 const DENYING: &str = "tidegate gateway, denying";
 const ANSWERING: &str = "a server that only answers";
+const PASSING_ON: &str = "a server that only forwards";
 const NGINX: &str = "nginx proxy_pass";
 const NGINX_LIMITED: &str = "nginx proxy_pass with limit_req";
 const NGINX_DENYING: &str = "nginx limit_req, denying";
@@ -74,6 +75,7 @@ pub(super) fn figures(
     let ours = gateway(tidegate, &behind, cores.server, FAR)?;
     let denying = gateway(tidegate, &behind, cores.server, NEAR)?;
     let answering = behind::start(ANSWERING, cores.server, &capture::denial(denying.port)?)?;
+    let passing_on = between::start(PASSING_ON, cores.server, &behind)?;
     let driver = Driver { tidegate: tidegate.to_owned(), core: cores.load, keys: load::KEYS };
     let (mut figures, mut notes) = (Vec::new(), Vec::new());
     for way in Way::ALL {
@@ -90,6 +92,7 @@ pub(super) fn figures(
         ];
         if is_one {
             entrants.push(entrant(NGINX_LIMITED, &limited, words, None));
+            entrants.push(entrant(PASSING_ON, &passing_on, words, None));
         }
         // It knows no HTTP/2.
         if way != Way::Streams {
@@ -112,6 +115,7 @@ fn denials(tried: &Tried) -> Vec<Figure> {
         ("denying, to nginx forwarding", (DENYING, NGINX), None),
         ("a server that only answers, to forwarding", (ANSWERING, OURS), None),
         ("denying, to a server that only answers", (DENYING, ANSWERING), None),
+        ("a server that only answers, to one that only forwards", (ANSWERING, PASSING_ON), None),
         ("nginx, denying to forwarding", (NGINX_DENYING, NGINX), None),
         ("denying, to nginx", (DENYING, NGINX_DENYING), None),
     ];

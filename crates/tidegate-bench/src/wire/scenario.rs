@@ -85,6 +85,9 @@ impl Scenario {
                 }
             }
         }
+        for samples in &mut results {
+            samples.starts.push(samples.requests / samples.seconds);
+        }
         Ok(Tried { name: self.name, results })
     }
 }
@@ -105,6 +108,8 @@ struct Samples {
     busy_seconds: f64,
     seconds: f64,
     requests: f64,
+    /// Requests per second of each time that it was started, by all rounds of that time.
+    starts: Vec<f64>,
 }
 
 /// Who it is, unless it is ours.
@@ -117,7 +122,8 @@ impl Samples {
         let (name, target) = (entrant.name, entrant.target);
         let [busy_seconds, seconds, requests] = [0.0; 3];
         let denies = matches!(entrant.asks, Asks::ToBeDenied(_));
-        Self { name, target, denies, rounds: Vec::new(), busy_seconds, seconds, requests }
+        let (rounds, starts) = (Vec::new(), Vec::new());
+        Self { name, target, denies, rounds, busy_seconds, seconds, requests, starts }
     }
 
     /// Ascending.
@@ -144,17 +150,27 @@ fn median(sorted: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// The mean of some values, and how far off it is likely to be; nobody knows that of a single one.
+fn mean_and_standard_error(values: &[f64]) -> (f64, f64) {
+    #[expect(clippy::cast_precision_loss, reason = "some dozens")]
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, (squares / (count - 1.0) / count).sqrt())
+}
+
 const OURS: usize = 0;
 
 impl Tried {
     /// The same scenario measured again, with servers that were started anew: where a program comes to lie in memory makes
-    /// it faster or slower by some hundredths for as long as it runs.
+    /// it faster or slower by some hundredths for as long as it runs. [`ratio_of_starts`](Self::ratio_of_starts) compares.
     pub(crate) fn and(mut self, other: Self) -> Self {
         for (samples, more) in self.results.iter_mut().zip(other.results) {
             samples.rounds.extend(more.rounds);
             samples.busy_seconds += more.busy_seconds;
             samples.seconds += more.seconds;
             samples.requests += more.requests;
+            samples.starts.extend(more.starts);
         }
         self
     }
@@ -269,6 +285,31 @@ impl Tried {
         figures.collect()
     }
 
+    /// One server's requests over another's in each start, and the geometric mean of all starts, which is held to the
+    /// target: the best round of many is a matter of luck where the two differ by less than one start from the next. Beside
+    /// it how far from what it would be of endless starts it may well be: two standard errors.
+    pub(crate) fn ratio_of_starts(
+        &self,
+        name: &str,
+        (one, other): (&str, &str),
+        target: Option<Target>,
+    ) -> Vec<Figure> {
+        let of = |name: &str| self.results.iter().find(|samples| samples.name == name);
+        let (Some(one), Some(other)) = (of(one), of(other)) else { return Vec::new() };
+        let logarithms =
+            one.starts.iter().zip(&other.starts).map(|(one, other)| (one / other).ln());
+        let (mean, error) = mean_and_standard_error(&logarithms.collect::<Vec<_>>());
+        let figure = |which, value, target| Figure {
+            figure: format!("{}: {name}{which}", self.name),
+            value,
+            unit: "times the requests",
+            peer: peer(other).or(peer(one)),
+            target,
+        };
+        let spread = mean.exp() * (2.0 * error).exp_m1();
+        vec![figure("", mean.exp(), target), figure(" (two standard errors)", spread, None)]
+    }
+
     pub(crate) fn best_rate_of(&self, name: &str) -> f64 {
         let samples = self.results.iter().find(|samples| samples.name == name);
         samples.map_or(f64::NAN, |samples| samples.rates()[0])
@@ -313,6 +354,7 @@ mod tests {
             busy_seconds: if target.is_some() { 0.5 } else { 1.0 },
             seconds: 1.0,
             requests: 1.0,
+            starts: rates.to_vec(),
         };
         let results = vec![
             samples("tidegate", None, ours),
@@ -341,6 +383,21 @@ mod tests {
         let figures = tried.ratio("theirs to ours", pair, Some(Target::AtLeast(3.0)));
         assert_eq!(value(&figures, "scenario: theirs to ours"), (1.25, true));
         assert_eq!(value(&figures, "scenario: theirs to ours (by medians)"), (5.0 / 6.0, false));
+        assert!(figures.iter().all(|figure| figure.peer == Some("peer")));
+    }
+
+    #[test]
+    fn starts_are_compared_one_by_one() {
+        let again = tried(&[3.0, 5.0], &[1.0, 10.0]);
+        let tried = tried(&[1.0, 4.0], &[2.0, 2.0]).and(again);
+        let pair = ("tidegate", "peer");
+        let figures = tried.ratio_of_starts("both", pair, Some(Target::AtLeast(1.0)));
+        // Of 1/2, 2, 3 and 1/2.
+        let (mean, is_held_to_target) = value(&figures, "scenario: both");
+        assert!((mean - 1.5_f64.powf(0.25)).abs() < 1e-12 && is_held_to_target, "{mean}");
+        let (spread, _) = value(&figures, "scenario: both (two standard errors)");
+        let error = (mean + spread).ln() - mean.ln();
+        assert!((error - 0.932_24).abs() < 1e-4, "{error}");
         assert!(figures.iter().all(|figure| figure.peer == Some("peer")));
     }
 
