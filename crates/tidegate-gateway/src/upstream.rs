@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`connect`] | where one is, and a connection to it |
 //! | `pool`, `line` | connections that are kept for the next request; the same as bytes |
-//! | `two` | one connection of HTTP/2 |
+//! | `shared`, `two` | the connections of HTTP/2, and who gets a stream or waits for one; one of them |
 //! | `hearing` | a connection that is listened to when it takes nothing any more |
 //! | [`balance`] | which one is next |
 //! | `health`, `probe` | whether one is fit to be asked |
@@ -23,7 +23,8 @@ pub(crate) mod line;
 pub(crate) mod load;
 pub(crate) mod pool;
 pub(crate) mod probe;
-mod two;
+mod shared;
+pub(crate) mod two;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -12,6 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 
 use crate::body::{BodyError, Progress, RequestBody};
+use crate::upstream::two::Stream;
 
 /// How much of one body is kept until its response begins. What a server lets a client send before it has
 /// looked at the request is 64 KiB unless it says otherwise.
@@ -19,7 +20,11 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// The body of a request on its way to an upstream.
 #[derive(Debug)]
-pub(crate) struct Kept(Inner);
+pub(crate) struct Kept {
+    inner: Inner,
+    /// The stream that it is sent on, unless it is empty.
+    held: Option<Arc<Stream>>,
+}
 
 #[derive(Debug)]
 enum Inner {
@@ -52,7 +57,7 @@ enum Piece {
 /// A body that is handed on as it comes, until somebody wants to [`keep`](Kept::keep) it.
 impl From<RequestBody> for Kept {
     fn from(body: RequestBody) -> Self {
-        Self(Inner::Once(body))
+        Self { inner: Inner::Once(body), held: None }
     }
 }
 
@@ -63,21 +68,28 @@ impl Kept {
 
     /// Keeps what is given of it from now on.
     pub(crate) fn keep(&mut self) -> Keeper {
-        match &mut self.0 {
+        match &mut self.inner {
             Inner::Once(body) if body.is_empty() => Keeper(None),
             Inner::Once(body) => {
                 let body = std::mem::replace(body, RequestBody::empty());
                 let state = State::shared(body, VecDeque::new());
-                self.0 = Inner::Again(Arc::clone(&state));
+                self.inner = Inner::Again(Arc::clone(&state));
                 Keeper(Some(state))
             }
             Inner::Again(state) => Keeper(Some(Arc::clone(state))),
         }
     }
 
+    /// Holds the stream that it is sent on until it is dropped. An empty one ends with the head of its request.
+    pub(crate) fn hold(&mut self, stream: Arc<Stream>) {
+        if !self.is_empty() {
+            self.held = Some(stream);
+        }
+    }
+
     /// How it gets on; `None` where there is no body.
     pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
-        match &self.0 {
+        match &self.inner {
             Inner::Once(body) => body.progress(),
             Inner::Again(state) => state.lock().body.as_ref().and_then(RequestBody::progress),
         }
@@ -85,7 +97,7 @@ impl Kept {
 
     /// Whether there is nothing in it.
     pub(crate) fn is_empty(&self) -> bool {
-        match &self.0 {
+        match &self.inner {
             Inner::Once(body) => body.is_empty(),
             Inner::Again(_) => false,
         }
@@ -107,7 +119,7 @@ impl Keeper {
         let given = state.given.take()?;
         let body = state.body.take()?;
         let again = given.into_iter().chain(state.again.drain(..)).collect();
-        Some(Kept(Inner::Again(State::shared(body, again))))
+        Some(Kept { inner: Inner::Again(State::shared(body, again)), held: None })
     }
 }
 
@@ -195,14 +207,14 @@ impl Body for Kept {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match &mut self.get_mut().0 {
+        match &mut self.get_mut().inner {
             Inner::Once(body) => Pin::new(body).poll_frame(context),
             Inner::Again(state) => state.lock().poll_frame(context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
+        match &self.inner {
             Inner::Once(body) => body.is_end_stream(),
             Inner::Again(state) => {
                 let state = state.lock();
@@ -212,7 +224,7 @@ impl Body for Kept {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.inner {
             Inner::Once(body) => body.size_hint(),
             Inner::Again(state) => state.lock().size_hint(),
         }

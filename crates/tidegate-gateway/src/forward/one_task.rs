@@ -49,6 +49,8 @@ impl OneTask {
             // What takes requests is dropped as soon as it has ended, which is how senders know.
             poll_once(&mut taking, context);
             poll_once(&mut frames, context);
+            // What has come may say how many streams there may be, and nobody else asks for that.
+            poll_once(&mut taking, context);
             while let Poll::Ready(Some(part)) = self.coming.poll_recv(context) {
                 others.push(part);
             }

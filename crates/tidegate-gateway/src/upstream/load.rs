@@ -67,15 +67,15 @@ impl Load {
             Priority::Low => at_most * LOW_PRIORITY_PERCENT / 100,
         };
         // ORDERING: the number stands for itself, here and below.
-        let before = self.under_way.fetch_add(1, Ordering::Relaxed);
-        if before >= room {
-            self.under_way.fetch_sub(1, Ordering::Relaxed);
+        let one_more = |under_way| (under_way < room).then_some(under_way + 1);
+        let begun = self.under_way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        let Ok(before) = begun else {
             if priority == Priority::Usual {
                 let until = self.since.elapsed() + YIELD;
                 self.yields_until_us.store(until.as_micros() as u64, Ordering::Relaxed);
             }
             return None;
-        }
+        };
         Some(Busy { load: Arc::clone(self), since: Instant::now(), before })
     }
 
@@ -129,6 +129,8 @@ impl Drop for Busy {
 mod tests {
     use tokio::time::advance;
 
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     #[tokio::test]
@@ -153,5 +155,28 @@ mod tests {
         assert!(load.begin(Priority::Low).is_none() && load.begin(Priority::Usual).is_some());
         advance(YIELD / 2).await;
         assert!(load.begin(Priority::Low).is_some());
+    }
+
+    #[test]
+    fn those_that_get_no_place_take_none_from_others() {
+        let load = Load::new(1, false);
+        let busy = load.begin(Priority::Usual).unwrap();
+        assert!(load.begin(Priority::Usual).is_none());
+        drop(busy);
+        assert!(load.begin(Priority::Low).is_none(), "it gives way from here on");
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        assert!(load.begin(Priority::Low).is_none());
+                    }
+                });
+            }
+            // Nobody else has the only place.
+            let refused = (0..100_000).filter(|_| load.begin(Priority::Usual).is_none()).count();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(refused, 0);
+        });
     }
 }

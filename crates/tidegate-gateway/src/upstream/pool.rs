@@ -1,6 +1,6 @@
 //! The connections to one upstream that are kept for the next request. Over HTTP/1 a connection carries one
-//! request at a time, and the one used last is used next, so the others grow old and are closed; over HTTP/2
-//! all requests share one, and another where the server takes no more of them over that.
+//! request at a time, and the one used last is used next, so the others grow old and are closed; those of HTTP/2 are
+//! [shared](super::shared).
 //!
 //! It is written here rather than taken from a library because it says of each failure whether the request
 //! left, which is what makes a retry safe, and counts what is open.
@@ -8,7 +8,7 @@
 use std::error::Error as _;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRANSFER_ENCODING, UPGRADE};
@@ -21,9 +21,10 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
-use super::connect::{Connector, Protocol, Wire};
+use super::connect::{Connector, Wire};
 use super::hearing::Hearing;
-use super::two::{STREAMS_MAX_UNTIL_TOLD, Stream, Two};
+use super::shared::{Shared, Turn};
+use super::two::{Stream, Two};
 use crate::forward::framing::Framing;
 use crate::forward::hop;
 use crate::forward::kept::Kept;
@@ -64,12 +65,8 @@ struct Inner {
     /// A server that closes a connection just as we use it costs a request. Ours are closed before that.
     idle_timeout: Duration,
     idle: Mutex<Vec<(One, Instant)>>,
-    /// Those of HTTP/2, of which the first that has room is used.
-    shared: Mutex<Vec<Two>>,
-    /// Held while one of them is made.
-    making: tokio::sync::Mutex<()>,
-    /// Set where the upstream is known to speak HTTP/1, so that there is nothing to share.
-    is_unshared: AtomicBool,
+    /// Those of HTTP/2.
+    shared: Shared,
     open: Arc<AtomicUsize>,
 }
 
@@ -90,21 +87,14 @@ pub(crate) struct Lent {
     pool: Pool,
     sender: Option<One>,
     /// What it takes up of a connection of HTTP/2.
-    _stream: Option<Stream>,
+    _stream: Option<Arc<Stream>>,
 }
 
 impl Pool {
     pub(crate) fn new(connector: Connector, idle_timeout: Duration) -> Self {
-        let is_unshared = AtomicBool::new(connector.url.protocol == Protocol::One);
-        let inner = Inner {
-            connector,
-            idle_timeout,
-            idle: Mutex::default(),
-            shared: Mutex::default(),
-            making: tokio::sync::Mutex::default(),
-            is_unshared,
-            open: Arc::default(),
-        };
+        let open = Arc::default();
+        let shared = Shared::new(connector.clone(), Arc::clone(&open));
+        let inner = Inner { connector, idle_timeout, idle: Mutex::default(), shared, open };
         Self { inner: Arc::new(inner) }
     }
 
@@ -120,9 +110,7 @@ impl Pool {
         let (mut sent, mut opened, mut is_refused) = (0, 0, false);
         loop {
             let is_upgrade = asked.upgrade.is_some();
-            let sender =
-                timeout(connect_timeout, self.sender(is_upgrade, connect_timeout / 2)).await;
-            let (sender, is_new) = match sender.unwrap_or_else(|late| Err(late.into())) {
+            let (sender, is_new) = match self.sender(is_upgrade, connect_timeout).await {
                 Ok(sender) => sender,
                 Err(error) => return Err(SendError::Connect(Box::new(request), error)),
             };
@@ -188,6 +176,9 @@ impl Pool {
         let mut request = as_two(request, self.inner.connector.url.protocol.scheme());
         let mut again = copied(&request);
         let keeper = request.body_mut().keep();
+        // The server counts it until both have ended.
+        let stream = Arc::new(stream);
+        request.body_mut().hold(Arc::clone(&stream));
         let mut error = match two.sender.try_send_request(request).await {
             Ok(response) => {
                 keeper.let_go();
@@ -204,7 +195,7 @@ impl Pool {
         if fate == Fate::Unknown {
             return Err(Unanswered::Broken(error));
         }
-        self.retire(&two);
+        self.inner.shared.retire(&two);
         let Some(body) = keeper.take_back() else { return Err(Unanswered::Broken(error)) };
         *again.body_mut() = body;
         Err(match fate {
@@ -231,55 +222,36 @@ impl Pool {
         self.inner.idle.lock().retain(|(one, since)| {
             now.is_some_and(|now| now.duration_since(*since) < timeout) && !one.sender.is_closed()
         });
-        let mut is_first = true;
-        let mut shared = self.inner.shared.lock();
-        shared.retain(|two| std::mem::take(&mut is_first) || !two.is_idle());
+        self.inner.shared.sweep(now.map(|now| (now, timeout)));
     }
 
-    /// A connection, and whether it is new. One that is to change its protocol speaks HTTP/1.
+    /// A connection, and whether it is new. One that is to change its protocol speaks HTTP/1. Connecting may take so long.
     async fn sender(&self, is_upgrade: bool, within: Duration) -> io::Result<(Sender, bool)> {
         if let Some(one) = self.idle() {
             return Ok((Sender::One(one), false));
         }
-        // ORDERING: the flag stands for itself, here and below.
-        if is_upgrade || self.inner.is_unshared.load(Ordering::Relaxed) {
-            return Ok((self.open_one(is_upgrade, STREAMS_MAX_UNTIL_TOLD).await?, true));
+        let mut turn = Turn::Unshared;
+        if !is_upgrade {
+            turn = self.inner.shared.stream(within).await?;
         }
-        if let Some(two) = self.with_room() {
-            return Ok((two, false));
+        if matches!(turn, Turn::Unshared) {
+            let alone = timeout(within, self.alone(is_upgrade)).await;
+            turn = alone.unwrap_or_else(|late| Err(late.into()))?;
         }
-        let is_first = self.inner.shared.lock().is_empty();
-        let within = if is_first { Duration::MAX } else { within };
-        let made = timeout(within, self.another()).await.unwrap_or_else(|late| Err(late.into()));
-        // One that is there has room again in a while.
-        match (made, self.inner.shared.lock().last()) {
-            (Err(_), Some(two)) => Ok((Sender::of(two), false)),
-            (made, _) => made,
+        match turn {
+            Turn::Stream(two, stream, is_new) => Ok((Sender::Two(two, stream), is_new)),
+            Turn::Alone(wire, open) => {
+                Ok((Sender::One(open_http1(TokioIo::new(Hearing::new(wire)), open).await?), true))
+            }
+            Turn::Unshared => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
-    /// A connection that all share, and whether it is new. Whoever comes while one is made waits for it.
-    async fn another(&self) -> io::Result<(Sender, bool)> {
-        let _making = self.inner.making.lock().await;
-        if let Some(two) = self.with_room() {
-            return Ok((two, false));
-        }
-        let known = self.inner.shared.lock().last().map(Two::streams_max);
-        let sender = self.open_one(false, known.unwrap_or(STREAMS_MAX_UNTIL_TOLD)).await?;
-        match &sender {
-            Sender::Two(two, _) => self.inner.shared.lock().push(two.clone()),
-            Sender::One(_) => self.inner.is_unshared.store(true, Ordering::Relaxed),
-        }
-        Ok((sender, true))
-    }
-
-    /// A connection over which one more request need not wait. A server that takes none at all on one connection is not asked
-    /// by another whether it takes any there.
-    fn with_room(&self) -> Option<Sender> {
-        let mut shared = self.inner.shared.lock();
-        shared.retain(|two| two.sender.is_ready());
-        let with_room = shared.iter().find(|two| two.has_room());
-        with_room.or_else(|| shared.iter().find(|two| two.streams_max() == 0)).map(Sender::of)
+    /// A connection for one request, unless it turns out to be one that all can share.
+    async fn alone(&self, is_upgrade: bool) -> io::Result<Turn> {
+        let (wire, is_two) = self.inner.connector.connect(is_upgrade).await?;
+        let open = Open::new(&self.inner.open);
+        if is_two { self.inner.shared.adopt(wire, open).await } else { Ok(Turn::Alone(wire, open)) }
     }
 
     fn idle(&self) -> Option<One> {
@@ -298,21 +270,6 @@ impl Pool {
         None
     }
 
-    async fn open_one(&self, is_upgrade: bool, streams_max: usize) -> io::Result<Sender> {
-        let (wire, is_two) = self.inner.connector.connect(is_upgrade).await?;
-        let open = Open::new(&self.inner.open);
-        if !is_two {
-            return open_http1(TokioIo::new(Hearing::new(wire)), open).await;
-        }
-        let two = Two::open(wire, streams_max, open).await?;
-        Ok(Sender::of(&two))
-    }
-
-    /// Has no further request use this connection. What is under way on it goes on.
-    fn retire(&self, two: &Two) {
-        self.inner.shared.lock().retain(|shared| !shared.is(two));
-    }
-
     fn put_back(&self, one: One) {
         let mut idle = self.inner.idle.lock();
         if idle.len() < IDLE_MAX {
@@ -321,7 +278,7 @@ impl Pool {
     }
 }
 
-async fn open_http1(io: TokioIo<Hearing<Wire>>, open: Open) -> io::Result<Sender> {
+async fn open_http1(io: TokioIo<Hearing<Wire>>, open: Open) -> io::Result<One> {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX);
     let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
@@ -329,18 +286,12 @@ async fn open_http1(io: TokioIo<Hearing<Wire>>, open: Open) -> io::Result<Sender
         let _ = connection.with_upgrades().await;
         drop(open);
     });
-    Ok(Sender::One(One { sender, task: task.abort_handle() }))
+    Ok(One { sender, task: task.abort_handle() })
 }
 
 enum Sender {
     One(One),
     Two(Two, Stream),
-}
-
-impl Sender {
-    fn of(two: &Two) -> Self {
-        Self::Two(two.clone(), two.begin())
-    }
 }
 
 /// What of a request says how its response is to be read.

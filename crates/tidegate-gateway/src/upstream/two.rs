@@ -5,15 +5,20 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tidegate_server::web::patient::Patient;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_util::io::InspectReader;
 
 use super::pool::{HEAD_BYTES_MAX, Open};
+use super::shared::Bell;
 use crate::forward::kept::Kept;
 use crate::forward::one_task::one_task;
 
@@ -44,16 +49,27 @@ pub(super) struct Two {
 struct Streams {
     count: AtomicUsize,
     max: AtomicUsize,
+    /// Whether there was ever one.
+    is_used: AtomicBool,
+    /// Since when there is none, where there is none.
+    idle_since: Mutex<Instant>,
+    bell: Bell,
 }
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Stream(Arc<Streams>);
+pub(crate) struct Stream(Arc<Streams>);
 
 impl Two {
     /// Speaks HTTP/2 over a stream to a server, which is taken to let there be so many streams until it says how many.
-    /// `open` is held until the connection ends, which it does by itself.
-    pub(super) async fn open<S>(stream: S, streams_max: usize, open: Open) -> io::Result<Self>
+    /// `open` is held until the connection ends, which it does by itself; the bell rings when there may be more room. The
+    /// second value is told when the server has said anything.
+    pub(super) async fn open<S>(
+        stream: S,
+        streams_max: usize,
+        open: Open,
+        bell: Bell,
+    ) -> io::Result<(Self, oneshot::Receiver<()>)>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -68,26 +84,46 @@ impl Two {
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES_OF_ALL);
         // A connection on which nothing is under way is not asked, and neither is one that has ended but for its last words.
-        let io = TokioIo::new(Patient::new(stream, TAKEN_WITHIN));
+        let (says, heard) = oneshot::channel();
+        let mut says = Some(says);
+        let hearing = InspectReader::new(stream, move |bytes: &[u8]| {
+            if !bytes.is_empty()
+                && let Some(says) = says.take()
+            {
+                // Not everybody wants to know.
+                let _ = says.send(());
+            }
+        });
+        let io = TokioIo::new(Patient::new(hearing, TAKEN_WITHIN));
         let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
-        let (count, max) = (AtomicUsize::new(0), AtomicUsize::new(streams_max));
-        let streams = Arc::new(Streams { count, max });
+        let streams = Arc::new(Streams {
+            count: AtomicUsize::new(0),
+            max: AtomicUsize::new(streams_max),
+            is_used: AtomicBool::new(false),
+            idle_since: Mutex::new(Instant::now()),
+            bell,
+        });
         let told = Arc::clone(&streams);
         tokio::spawn(async move {
+            let streams = Arc::clone(&told);
             // What goes wrong is told to the requests that are under way.
             let taking = async move {
                 let mut connection = pin!(connection);
                 let taken = poll_fn(|context| {
+                    let max = connection.current_max_send_streams();
                     // ORDERING: the number stands for itself, here and below.
-                    told.max.store(connection.current_max_send_streams(), Ordering::Relaxed);
+                    if streams.max.swap(max, Ordering::Relaxed) != max {
+                        streams.bell.told(max);
+                    }
                     connection.as_mut().poll(context)
                 });
                 drop(taken.await);
             };
             task.run(taking).await;
             drop(open);
+            told.bell.ring();
         });
-        Ok(Self { sender, streams })
+        Ok((Self { sender, streams }, heard))
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {
@@ -108,23 +144,32 @@ impl Two {
         self.streams.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Counts one more stream.
-    pub(super) fn begin(&self) -> Stream {
+    /// Whether there was no stream for so long.
+    pub(super) fn is_idle_for(&self, now: Instant, time: Duration) -> bool {
+        self.is_idle() && now.duration_since(*self.streams.idle_since.lock()) >= time
+    }
+
+    /// Counts one more stream, and says whether it is the first ever.
+    pub(super) fn begin(&self) -> (Stream, bool) {
         self.streams.count.fetch_add(1, Ordering::Relaxed);
-        Stream(Arc::clone(&self.streams))
+        let is_new = !self.streams.is_used.swap(true, Ordering::Relaxed);
+        (Stream(Arc::clone(&self.streams)), is_new)
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        // First, so that it is there for who sees that there is none.
+        *self.0.idle_since.lock() = Instant::now();
         // ORDERING: the number stands for itself.
         self.0.count.fetch_sub(1, Ordering::Relaxed);
+        self.0.bell.ring();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::{Instant, sleep};
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -133,7 +178,8 @@ mod tests {
         // It has room for the first words of a client, and not for the next.
         let (_server, stream) = tokio::io::duplex(30);
         let (count, begun) = (Arc::new(AtomicUsize::new(0)), Instant::now());
-        let _two = Two::open(stream, STREAMS_MAX_UNTIL_TOLD, Open::new(&count)).await.unwrap();
+        let (open, bell) = (Open::new(&count), Bell::default());
+        let _two = Two::open(stream, STREAMS_MAX_UNTIL_TOLD, open, bell).await.unwrap();
         assert_eq!(count.load(Ordering::Relaxed), 1);
         while count.load(Ordering::Relaxed) > 0 && begun.elapsed() < Duration::from_hours(1) {
             sleep(Duration::from_millis(100)).await;

@@ -20,6 +20,7 @@ mod limits;
 mod log;
 mod metrics;
 mod peer;
+mod room;
 mod shared;
 mod support;
 mod tls;

@@ -54,12 +54,18 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// The first of all says how much may be sent.
-    pub(crate) async fn greet(stream: TcpStream, seen: Arc<Seen>) -> Self {
+    /// One that has said nothing yet.
+    pub(crate) async fn meet(stream: TcpStream, seen: Arc<Seen>) -> Self {
         let before = seen.connections.fetch_add(1, Ordering::SeqCst);
         let mut peer = Self { stream, seen, before };
         let mut preface = [0; 24];
         peer.stream.read_exact(&mut preface).await.unwrap();
+        peer
+    }
+
+    /// The first of all says how much may be sent.
+    pub(crate) async fn greet(stream: TcpStream, seen: Arc<Seen>) -> Self {
+        let mut peer = Self::meet(stream, seen).await;
         // Windows of 2 MiB, for each stream and for all together.
         let window = [&[0, 4][..], &(2_u32 << 20).to_be_bytes()].concat();
         peer.tell(SETTINGS, 0, 0, &window).await;
@@ -75,17 +81,22 @@ impl Peer {
         let _ = self.stream.write_all(bytes).await;
     }
 
+    /// The next frame, to which is said what has to be said to it.
+    pub(crate) async fn hear(&mut self) -> Option<Frame> {
+        let (kind, flags, stream, payload) = read_frame(&mut self.stream).await?;
+        if matches!(kind, SETTINGS | PING) && flags & ACK == 0 {
+            let echo = if kind == PING { &payload[..] } else { &[] };
+            self.tell(kind, ACK, 0, echo).await;
+        }
+        Some((kind, flags, stream, payload))
+    }
+
     /// The next frame of a request.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         loop {
-            let (kind, flags, stream, payload) = read_frame(&mut self.stream).await?;
-            match kind {
-                SETTINGS | PING if flags & ACK == 0 => {
-                    let echo = if kind == PING { &payload[..] } else { &[] };
-                    self.tell(kind, ACK, 0, echo).await;
-                }
-                HEADERS | DATA => return Some((kind, flags, stream, payload)),
-                _ => {}
+            let frame = self.hear().await?;
+            if matches!(frame.0, HEADERS | DATA) {
+                return Some(frame);
             }
         }
     }

@@ -16,8 +16,8 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, Zoned};
 use rcgen::{CertificateParams, CertifiedKey, KeyPair, date_time_ymd, generate_simple_self_signed};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tidegate_gateway::tls::CertificateFiles;
 use tidegate_server::config::{Layer, Settings};
 use tidegate_server::listen::{Address, Inherited, Service};
@@ -25,7 +25,7 @@ use tidegate_server::log::LogLevel;
 use tidegate_server::serve::process::Life as _;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
@@ -33,7 +33,8 @@ use crate::http2::{HEADERS, RST_STREAM, WINDOW_UPDATE};
 use crate::log::Log;
 use crate::peer::Caller;
 use crate::support::{
-    Folder, PATIENCE, Upstream, full, gateway, port, settings, until, until_idle, whole, with_rules,
+    Folder, PATIENCE, Upstream, failures, full, gateway, port, settings, until, until_idle, whole,
+    with_rules,
 };
 
 /// A certificate for these names, and the files with it.
@@ -240,6 +241,53 @@ async fn an_upstream_is_reached_by_tls_only_where_it_is_trusted() {
     assert_eq!(crate::support::get(port(&other), "/").await.status(), 502);
     let why = log.lines("no connection: invalid peer certificate: ");
     assert!(why.iter().any(|line| line.contains(&url)), "{}", log.text());
+}
+
+/// Answers over HTTP/1.1 alone, and takes its time for handshakes, as over some distance.
+async fn slow_to_greet(files: &CertificateFiles) -> Upstream {
+    let chain = CertificateDer::pem_file_iter(&files.certificate).unwrap();
+    let chain = chain.map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_file(&files.key).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    let mut config = builder.with_no_client_auth().with_single_cert(chain, key).unwrap();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    Upstream::accepting(move |stream, _| {
+        let acceptor = acceptor.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(150)).await;
+            let Ok(mut stream) = acceptor.accept(stream).await else { return };
+            let mut head = vec![0; 4 << 10];
+            while stream.read(&mut head).await.is_ok_and(|read| read > 0) {
+                // So that each of those that come together needs a connection.
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+                let _ = stream.flush().await;
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn requests_that_come_together_connect_together_to_a_server_that_turns_out_to_speak_http1() {
+    let folder = Folder::new("together");
+    let files = certificate(&folder, "u", &["localhost"]);
+    let upstream = slow_to_greet(&files).await;
+    let mut settings = settings(&[&format!("https://localhost:{}", upstream.address.port())]);
+    settings.routes[0].upstream.ca = Some(files.certificate);
+    // One after the other they would take more than twice as long.
+    settings.routes[0].upstream.connect_timeout = Duration::from_secs(2);
+    let running = gateway(settings).await;
+    let to = port(&running);
+    let asked: Vec<_> = (0..30).map(|_| tokio::spawn(crate::support::get(to, "/"))).collect();
+    for asked in asked {
+        assert_eq!(asked.await.unwrap().status(), 200);
+    }
+    assert_eq!(failures(&running), 0);
+    until_idle(&running).await;
 }
 
 #[tokio::test]
