@@ -182,6 +182,7 @@ impl Pool {
         let mut error = match two.sender.try_send_request(request).await {
             Ok(response) => {
                 keeper.let_go();
+                two.prove();
                 return Ok((
                     response,
                     Lent { pool: self.clone(), sender: None, _stream: Some(stream) },

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::connect::{Connector, Protocol, Wire};
 use super::pool::Open;
 use super::two::{STREAMS_MAX_UNTIL_TOLD, Stream, Two};
 
-/// How long no further connection is tried for where one could not be made, as long as another is there.
+/// How long no further connection is tried for where one could not be made, or went at once, as long as another is there.
 const REST: Duration = Duration::from_secs(1);
 
 /// The connections that all share. Clones are the same.
@@ -42,6 +42,8 @@ struct State {
     waiting: VecDeque<oneshot::Sender<io::Result<Turn>>>,
     is_making: bool,
     rests_until: Option<Instant>,
+    /// Whether somebody asks again when that is over.
+    is_rest_watched: bool,
     /// How long making one may take.
     within: Duration,
 }
@@ -69,6 +71,17 @@ struct Waiting<'a> {
 
 /// A connection is being made, until this is dropped.
 struct Making(Arc<Inner>);
+
+/// What those that wait need besides room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lack {
+    Nothing,
+    /// A connection, which is the first or a further one.
+    First,
+    Further,
+    /// A further one, which is not tried before then.
+    Later(Instant),
+}
 
 /// What was made.
 enum Made {
@@ -119,19 +132,21 @@ impl Shared {
 
     /// Has no further request use this connection. What is under way on it goes on.
     pub(super) fn retire(&self, two: &Two) {
-        self.0.state.lock().connections.retain(|shared| !shared.is(two));
+        self.0.state.lock().forget(|shared| shared.is(two));
         self.0.settle();
     }
 
     /// Closes the connections that nobody used for so long, or all that nobody uses. The first of them is kept.
     pub(super) fn sweep(&self, idle: Option<(Instant, Duration)>) {
+        let mut state = self.0.state.lock();
+        state.forget_ended();
         let mut is_first = true;
-        self.0.state.lock().connections.retain(|two| {
+        state.connections.retain(|two| {
             let is_over = match idle {
                 Some((now, timeout)) => two.is_idle_for(now, timeout),
                 None => two.is_idle(),
             };
-            two.sender.is_ready() && (std::mem::take(&mut is_first) || !is_over)
+            std::mem::take(&mut is_first) || !is_over
         });
     }
 }
@@ -140,23 +155,32 @@ impl Inner {
     /// Gives those that wait what there is room for, and has another connection made where that is not enough. It is asked
     /// for whenever something has changed.
     fn settle(self: &Arc<Self>) {
-        let (left, makes) = {
+        let (left, lack, within) = {
             let mut state = self.state.lock();
             let left = state.give_turns();
-            let makes = state.needs_another().then(|| {
-                state.is_making = true;
-                (state.connections.is_empty(), state.within)
-            });
-            (left, makes)
+            let lack = state.lack();
+            match lack {
+                Lack::Nothing => {}
+                Lack::First | Lack::Further => state.is_making = true,
+                Lack::Later(_) => state.is_rest_watched = true,
+            }
+            (left, lack, state.within)
         };
         // Neither of these may happen while it is locked: the stream in a turn that is dropped asks for this again, and a
         // runtime that is about to end drops what is spawned.
         drop(left);
-        if let Some((is_first, within)) = makes {
-            let making = Making(Arc::clone(self)).make(is_first, within);
-            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                runtime.spawn(making);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let inner = Arc::clone(self);
+        match lack {
+            Lack::Nothing => {}
+            Lack::First | Lack::Further => {
+                drop(runtime.spawn(Making(inner).make(lack == Lack::First, within)));
             }
+            Lack::Later(until) => drop(runtime.spawn(async move {
+                sleep_until(until).await;
+                inner.state.lock().is_rest_watched = false;
+                inner.settle();
+            })),
         }
     }
 
@@ -189,13 +213,9 @@ impl Making {
     async fn make(self, is_first: bool, within: Duration) {
         let inner = Arc::clone(&self.0);
         let made = timeout(within, inner.connect(is_first)).await;
-        let rests = inner.state.lock().take(made.unwrap_or_else(|late| Err(late.into())), &inner);
+        inner.state.lock().take(made.unwrap_or_else(|late| Err(late.into())), &inner);
         drop(self);
         inner.settle();
-        if rests {
-            sleep(REST).await;
-            inner.settle();
-        }
     }
 }
 
@@ -207,8 +227,29 @@ impl Drop for Making {
 
 impl State {
     fn with_room(&mut self) -> Option<&Two> {
-        self.connections.retain(|two| two.sender.is_ready());
+        self.forget_ended();
         self.connections.iter().find(|two| two.has_room())
+    }
+
+    fn forget_ended(&mut self) {
+        self.forget(|two| !two.sender.is_ready());
+    }
+
+    /// One that goes before it has brought a single answer is no better than one that could not be made.
+    fn forget(&mut self, is_gone: impl Fn(&Two) -> bool) {
+        let mut is_in_vain = false;
+        self.connections.retain(|two| {
+            let is_gone = is_gone(two);
+            is_in_vain |= is_gone && !two.is_proven();
+            !is_gone
+        });
+        if is_in_vain {
+            self.rest();
+        }
+    }
+
+    fn rest(&mut self) {
+        self.rests_until = Some(Instant::now() + REST);
     }
 
     /// What nobody is left for is handed back: it must not be dropped while this is locked.
@@ -229,17 +270,26 @@ impl State {
     }
 
     /// A server that takes no stream at all on one connection is not asked by another whether it takes any there.
-    fn needs_another(&mut self) -> bool {
-        let rests = || self.rests_until.is_some_and(|until| Instant::now() < until);
-        let takes_none = || self.connections.iter().any(|two| two.streams_max() == 0);
-        !self.waiting.is_empty()
-            && !self.is_making
-            && (self.connections.is_empty() || !(rests() || takes_none()))
+    fn lack(&self) -> Lack {
+        if self.waiting.is_empty() || self.is_making {
+            return Lack::Nothing;
+        }
+        if self.connections.is_empty() {
+            return Lack::First;
+        }
+        if self.connections.iter().any(|two| two.streams_max() == 0) {
+            return Lack::Nothing;
+        }
+        match self.rests_until.filter(|until| Instant::now() < *until) {
+            None => Lack::Further,
+            Some(_) if self.is_rest_watched => Lack::Nothing,
+            Some(until) => Lack::Later(until),
+        }
     }
 
-    /// Notes what was made, and says whether nothing more is made for a while.
-    fn take(&mut self, made: io::Result<Made>, inner: &Inner) -> bool {
-        self.connections.retain(|two| two.sender.is_ready());
+    /// Notes what was made, or why nothing was.
+    fn take(&mut self, made: io::Result<Made>, inner: &Inner) {
+        self.forget_ended();
         match made {
             Ok(Made::Shared(two)) => self.connections.push(two),
             Ok(Made::Alone(wire, open)) => {
@@ -264,11 +314,9 @@ impl State {
             // Those that are there have room again in a while.
             Err(error) => {
                 tracing::debug!(%error, "no further connection of HTTP/2 to an upstream");
-                self.rests_until = Some(Instant::now() + REST);
-                return true;
+                self.rest();
             }
         }
-        false
     }
 }
 

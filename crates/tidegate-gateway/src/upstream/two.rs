@@ -51,6 +51,8 @@ struct Streams {
     max: AtomicUsize,
     /// Whether there was ever one.
     is_used: AtomicBool,
+    /// Whether one of them was answered.
+    is_proven: AtomicBool,
     /// Since when there is none, where there is none.
     idle_since: Mutex<Instant>,
     bell: Bell,
@@ -100,6 +102,7 @@ impl Two {
             count: AtomicUsize::new(0),
             max: AtomicUsize::new(streams_max),
             is_used: AtomicBool::new(false),
+            is_proven: AtomicBool::new(false),
             idle_since: Mutex::new(Instant::now()),
             bell,
         });
@@ -147,6 +150,15 @@ impl Two {
     /// Whether there was no stream for so long.
     pub(super) fn is_idle_for(&self, now: Instant, time: Duration) -> bool {
         self.is_idle() && now.duration_since(*self.streams.idle_since.lock()) >= time
+    }
+
+    /// One of the streams was answered.
+    pub(super) fn prove(&self) {
+        self.streams.is_proven.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_proven(&self) -> bool {
+        self.streams.is_proven.load(Ordering::Relaxed)
     }
 
     /// Counts one more stream, and says whether it is the first ever.

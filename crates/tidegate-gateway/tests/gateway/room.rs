@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, fields};
-use crate::peer::{Caller, Peer, before, peer};
+use crate::peer::{Caller, Peer, Seen, before, peer};
 use crate::support::{
     PATIENCE, Upstream, failures, gateway, get, port, post, settings, until, until_idle,
 };
@@ -113,6 +113,8 @@ enum Others {
     Refused,
     /// As by what stands in front of it.
     Closed,
+    /// The server greets, and goes away.
+    Leaving,
     /// The system takes them.
     Silent,
     /// The system drops what would connect.
@@ -124,7 +126,9 @@ async fn with_others(
     others: Others,
     connect_timeout: Duration,
     may: watch::Receiver<bool>,
-) -> (Running, AbortOnDropHandle<()>) {
+) -> (Running, Arc<Seen>, AbortOnDropHandle<()>) {
+    let seen = Arc::<Seen>::default();
+    let counted = Arc::clone(&seen);
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(if others == Others::Unanswered { 0 } else { 128 }).unwrap();
@@ -134,15 +138,20 @@ async fn with_others(
     let running = gateway(settings).await;
     let serving = tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
-        let first = Peer::greet(stream, Arc::default()).await;
+        let first = Peer::greet(stream, Arc::clone(&counted)).await;
         let mut kept = Vec::new();
         let others = async {
             match others {
                 Others::Refused => drop(listener),
                 // It is the last one that the system takes.
                 Others::Unanswered => kept.push(TcpStream::connect(address).await.unwrap()),
-                Others::Closed | Others::Silent => loop {
+                Others::Closed | Others::Silent | Others::Leaving => loop {
                     let (stream, _) = listener.accept().await.unwrap();
+                    if others == Others::Leaving {
+                        Peer::greet(stream, Arc::clone(&counted)).await.go_away(0).await;
+                        continue;
+                    }
+                    counted.connections.fetch_add(1, Ordering::SeqCst);
                     if others == Others::Silent {
                         kept.push(stream);
                     }
@@ -156,14 +165,15 @@ async fn with_others(
         }
     });
     ask_twice(&running).await;
-    (running, AbortOnDropHandle::new(serving))
+    (running, seen, AbortOnDropHandle::new(serving))
 }
 
 #[tokio::test]
 async fn requests_beyond_what_a_server_takes_at_once_wait_where_it_has_no_other_connection() {
-    for others in [Others::Refused, Others::Closed, Others::Silent, Others::Unanswered] {
+    use Others::{Closed, Leaving, Refused, Silent, Unanswered};
+    for others in [Refused, Closed, Leaving, Silent, Unanswered] {
         let (lets, may) = watch::channel(false);
-        let (running, _serving) = with_others(others, A_WHILE, may).await;
+        let (running, seen, _serving) = with_others(others, A_WHILE, may).await;
         let to = port(&running);
         let held = hold(&running, 2).await;
         let waiting: Vec<_> = (0..6)
@@ -181,6 +191,8 @@ async fn requests_beyond_what_a_server_takes_at_once_wait_where_it_has_no_other_
         // Another connection has failed by then.
         sleep(A_WHILE * 2).await;
         assert_eq!(running.counts().under_way, 8, "{others:?}");
+        let connections = seen.connections.load(Ordering::SeqCst);
+        assert!(connections < 5, "{others:?}: it is not tried {connections} times");
         lets.send_replace(true);
         all_pass(held).await;
         all_pass(waiting).await;
@@ -193,7 +205,7 @@ async fn requests_beyond_what_a_server_takes_at_once_wait_where_it_has_no_other_
 async fn a_server_that_does_not_answer_another_connection_harms_nobody_on_the_first() {
     for others in [Others::Silent, Others::Unanswered] {
         let (lets, may) = watch::channel(false);
-        let (running, _serving) = with_others(others, PATIENCE, may).await;
+        let (running, _seen, _serving) = with_others(others, PATIENCE, may).await;
         let held = hold(&running, 2).await;
         let waiting = hold(&running, 3).await;
         // Another connection is being made, and will be for long.
