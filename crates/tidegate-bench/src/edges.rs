@@ -87,9 +87,10 @@ fn middleware(
     cores: Cores,
     effort: Effort,
 ) -> Result<(Vec<Figure>, Vec<String>), Box<dyn Error>> {
-    let mut tried = started(tidegate, cores, effort.of_a_start())?;
-    for _ in 1..effort.restarts {
-        tried = tried.and(started(tidegate, cores, effort.of_a_start())?);
+    let mut tried = started(tidegate, cores, effort, 0)?;
+    for start in 1..effort.restarts {
+        eprintln!("  start {start} of {}", effort.restarts);
+        tried = tried.and(started(tidegate, cores, effort, start)?);
     }
     let mut figures = tried.rates();
     // Beside tower_governor in the same place; with few headers ours has one more, and without headers none.
@@ -123,8 +124,13 @@ fn middleware(
     Ok((figures, tried.idle_servers()))
 }
 
-/// All of them, started once.
-fn started(tidegate: &Path, cores: Cores, effort: Effort) -> Result<Tried, Box<dyn Error>> {
+/// All of them, started for the n-th time.
+fn started(
+    tidegate: &Path,
+    cores: Cores,
+    effort: Effort,
+    start_number: usize,
+) -> Result<Tried, Box<dyn Error>> {
     let start = |around: Around| served::start(around, around.name(), cores.server);
     let servers = Around::ALL.map(start).into_iter().collect::<Result<Vec<_>, _>>()?;
     let entrants = Around::ALL
@@ -132,5 +138,6 @@ fn started(tidegate: &Path, cores: Cores, effort: Effort) -> Result<Tried, Box<d
         .zip(&servers)
         .map(|(around, server)| entrant(around.name(), server, &["http"], None));
     let driver = Driver { tidegate: tidegate.to_owned(), core: cores.load, keys: load::KEYS };
-    Scenario::closed("an axum app", 16, 1, entrants.collect()).run(&driver, effort)
+    let scenario = Scenario::closed("an axum app", 16, 1, entrants.collect());
+    scenario.turned_by(start_number).run(&driver, effort.of_a_start())
 }

@@ -17,6 +17,8 @@ pub(crate) struct Scenario {
     rate: Option<f64>,
     is_sharing: bool,
     entrants: Vec<Entrant>,
+    /// Which of them begins each round.
+    first: usize,
 }
 
 /// One server in a scenario.
@@ -37,18 +39,25 @@ impl Scenario {
         entrants: Vec<Entrant>,
     ) -> Self {
         let (name, rate, is_sharing) = (name.to_owned(), None, false);
-        Self { name, connections, pipeline, rate, is_sharing, entrants }
+        Self { name, connections, pipeline, rate, is_sharing, entrants, first: 0 }
     }
 
     /// At fixed times.
     pub(crate) fn open(name: String, rate: f64, entrants: Vec<Entrant>) -> Self {
         let (connections, pipeline) = (16, 1);
-        Self { name, connections, pipeline, rate: Some(rate), is_sharing: false, entrants }
+        let (rate, is_sharing) = (Some(rate), false);
+        Self { name, connections, pipeline, rate, is_sharing, entrants, first: 0 }
     }
 
     /// Has the load sleep where it waits: something that the servers need runs on its core.
     pub(crate) fn sharing_the_core_of_load(mut self) -> Self {
         self.is_sharing = true;
+        self
+    }
+
+    /// Has another one begin, so that over several starts nobody is asked always after the same time.
+    pub(crate) fn turned_by(mut self, turn: usize) -> Self {
+        self.first = turn % self.entrants.len();
         self
     }
 
@@ -67,9 +76,10 @@ impl Scenario {
         let mut expected = vec![RATE_FIRST; self.entrants.len()];
         for round in 0..=effort.rounds {
             eprintln!("  {}: round {round} of {}", self.name, effort.rounds);
-            for ((entrant, samples), expected) in
-                self.entrants.iter().zip(&mut results).zip(&mut expected)
-            {
+            let all = 0..self.entrants.len();
+            for turn in all.clone().cycle().skip(self.first).take(all.len()) {
+                let entrant = &self.entrants[turn];
+                let (samples, expected) = (&mut results[turn], &mut expected[turn]);
                 let before = processor_seconds(entrant.process);
                 let sample = driver.sample(&entrant.asks, pressure, *expected)?;
                 let busy = processor_seconds(entrant.process)

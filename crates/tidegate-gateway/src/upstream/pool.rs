@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
-use super::connect::{Connector, Wire};
+use super::connect::{Connector, Protocol, Wire};
 use super::hearing::Hearing;
 use super::shared::{Shared, Turn};
 use super::two::{Stream, Two};
@@ -232,7 +232,8 @@ impl Pool {
             return Ok((Sender::One(one), false));
         }
         let mut turn = Turn::Unshared;
-        if !is_upgrade {
+        // Where HTTP/2 is spoken in any case there is no upgrade.
+        if !is_upgrade || self.inner.connector.url.protocol == Protocol::Two {
             turn = self.inner.shared.stream(within).await?;
         }
         if matches!(turn, Turn::Unshared) {

@@ -40,12 +40,15 @@ struct State {
     connections: Vec<Two>,
     /// Nobody waits while a connection has room.
     waiting: VecDeque<oneshot::Sender<io::Result<Turn>>>,
-    is_making: bool,
+    is_making_first: bool,
+    is_making_further: bool,
     rests_until: Option<Instant>,
     /// Whether somebody asks again when that is over.
     is_rest_watched: bool,
-    /// How long making one may take.
+    /// How long making one may take: the longest that anybody was ready to wait for.
     within: Duration,
+    /// Those that are used no more. They are dropped while nothing is locked, since what may be left in them is a stream.
+    gone: Vec<Two>,
 }
 
 /// What somebody gets who asked for a stream.
@@ -67,10 +70,14 @@ pub(super) struct Bell(Weak<Inner>);
 struct Waiting<'a> {
     inner: &'a Inner,
     turn: oneshot::Receiver<io::Result<Turn>>,
+    is_served: bool,
 }
 
 /// A connection is being made, until this is dropped.
-struct Making(Arc<Inner>);
+struct Making {
+    inner: Arc<Inner>,
+    is_first: bool,
+}
 
 /// What those that wait need besides room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,15 +105,14 @@ impl Shared {
     }
 
     /// A stream on a connection over which the upstream takes one more, which is waited for. Where there is no connection one
-    /// is made, and that is waited for no longer than `within`.
+    /// is made, and waited for no longer than `within`.
     pub(super) async fn stream(&self, within: Duration) -> io::Result<Turn> {
         // ORDERING: the flag stands for itself, here and below.
         if self.0.is_unshared.load(Ordering::Relaxed) {
             return Ok(Turn::Unshared);
         }
-        let turn = {
-            let mut state = self.0.state.lock();
-            state.within = within;
+        let turn = self.0.with(|state| {
+            state.within = state.within.max(within);
             if state.waiting.is_empty()
                 && let Some(two) = state.with_room()
             {
@@ -114,71 +120,97 @@ impl Shared {
             }
             let (gives, turn) = oneshot::channel();
             state.waiting.push_back(gives);
-            turn
+            Err(turn)
+        });
+        let turn = match turn {
+            Ok(turn) => return Ok(turn),
+            Err(turn) => turn,
         };
-        let mut waiting = Waiting { inner: &self.0, turn };
+        let mut waiting = Waiting { inner: &self.0, turn, is_served: false };
         self.0.settle();
-        (&mut waiting.turn).await.unwrap_or_else(|_| Err(io::ErrorKind::NotConnected.into()))
+        let turn = match timeout(within, &mut waiting.turn).await {
+            Ok(turn) => turn,
+            Err(late) if self.0.with(State::is_without) => return Err(late.into()),
+            Err(_) => (&mut waiting.turn).await,
+        };
+        waiting.is_served = true;
+        turn.unwrap_or_else(|_| Err(io::ErrorKind::NotConnected.into()))
     }
 
     /// Shares a connection of HTTP/2 that was made for somebody alone.
     pub(super) async fn adopt(&self, wire: Wire, open: Open) -> io::Result<Turn> {
         let (two, _heard) = self.0.speak(wire, open).await?;
         let turn = Turn::of(&two);
-        self.0.state.lock().connections.push(two);
+        self.0.with(|state| state.connections.push(two));
         self.0.is_unshared.store(false, Ordering::Relaxed);
+        self.0.settle();
         Ok(turn)
     }
 
     /// Has no further request use this connection. What is under way on it goes on.
     pub(super) fn retire(&self, two: &Two) {
-        self.0.state.lock().forget(|shared| shared.is(two));
+        self.0.with(|state| state.forget(|shared| shared.is(two)));
         self.0.settle();
     }
 
     /// Closes the connections that nobody used for so long, or all that nobody uses. The first of them is kept.
     pub(super) fn sweep(&self, idle: Option<(Instant, Duration)>) {
-        let mut state = self.0.state.lock();
-        state.forget_ended();
-        let mut is_first = true;
-        state.connections.retain(|two| {
-            let is_over = match idle {
-                Some((now, timeout)) => two.is_idle_for(now, timeout),
-                None => two.is_idle(),
+        self.0.with(|state| {
+            state.forget_ended();
+            let mut is_first = true;
+            let is_over = |two: &mut Two| {
+                let is_over = match idle {
+                    Some((now, timeout)) => two.is_idle_for(now, timeout),
+                    None => two.is_idle(),
+                };
+                !std::mem::take(&mut is_first) && is_over
             };
-            std::mem::take(&mut is_first) || !is_over
+            let over = state.connections.extract_if(.., is_over);
+            state.gone.extend(over);
         });
+        self.0.settle();
     }
 }
 
 impl Inner {
+    fn with<T>(&self, does: impl FnOnce(&mut State) -> T) -> T {
+        let (done, gone) = {
+            let mut state = self.state.lock();
+            (does(&mut state), std::mem::take(&mut state.gone))
+        };
+        drop(gone);
+        done
+    }
+
     /// Gives those that wait what there is room for, and has another connection made where that is not enough. It is asked
     /// for whenever something has changed.
     fn settle(self: &Arc<Self>) {
-        let (left, lack, within) = {
-            let mut state = self.state.lock();
+        // Without one nobody waits any more.
+        let runtime = tokio::runtime::Handle::try_current().ok();
+        let (left, lack, within) = self.with(|state| {
             let left = state.give_turns();
-            let lack = state.lack();
+            let lack = if runtime.is_some() { state.lack() } else { Lack::Nothing };
             match lack {
                 Lack::Nothing => {}
-                Lack::First | Lack::Further => state.is_making = true,
+                Lack::First => state.is_making_first = true,
+                Lack::Further => state.is_making_further = true,
                 Lack::Later(_) => state.is_rest_watched = true,
             }
             (left, lack, state.within)
-        };
+        });
         // Neither of these may happen while it is locked: the stream in a turn that is dropped asks for this again, and a
         // runtime that is about to end drops what is spawned.
         drop(left);
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let inner = Arc::clone(self);
+        let (Some(runtime), inner) = (runtime, Arc::clone(self)) else { return };
         match lack {
             Lack::Nothing => {}
             Lack::First | Lack::Further => {
-                drop(runtime.spawn(Making(inner).make(lack == Lack::First, within)));
+                let making = Making { inner, is_first: lack == Lack::First };
+                drop(runtime.spawn(making.make(within)));
             }
             Lack::Later(until) => drop(runtime.spawn(async move {
                 sleep_until(until).await;
-                inner.state.lock().is_rest_watched = false;
+                inner.with(|state| state.is_rest_watched = false);
                 inner.settle();
             })),
         }
@@ -210,10 +242,14 @@ impl Inner {
 }
 
 impl Making {
-    async fn make(self, is_first: bool, within: Duration) {
-        let inner = Arc::clone(&self.0);
-        let made = timeout(within, inner.connect(is_first)).await;
-        inner.state.lock().take(made.unwrap_or_else(|late| Err(late.into())), &inner);
+    async fn make(self, within: Duration) {
+        let inner = Arc::clone(&self.inner);
+        let made = timeout(within, inner.connect(self.is_first)).await;
+        let made = made.unwrap_or_else(|late| Err(late.into()));
+        let is_unshared = inner.with(|state| state.take(made, self.is_first));
+        if is_unshared {
+            inner.is_unshared.store(true, Ordering::Relaxed);
+        }
         drop(self);
         inner.settle();
     }
@@ -221,7 +257,14 @@ impl Making {
 
 impl Drop for Making {
     fn drop(&mut self) {
-        self.0.state.lock().is_making = false;
+        self.inner.with(|state| {
+            let is_making = if self.is_first {
+                &mut state.is_making_first
+            } else {
+                &mut state.is_making_further
+            };
+            *is_making = false;
+        });
     }
 }
 
@@ -237,15 +280,16 @@ impl State {
 
     /// One that goes before it has brought a single answer is no better than one that could not be made.
     fn forget(&mut self, is_gone: impl Fn(&Two) -> bool) {
-        let mut is_in_vain = false;
-        self.connections.retain(|two| {
-            let is_gone = is_gone(two);
-            is_in_vain |= is_gone && !two.is_proven();
-            !is_gone
-        });
-        if is_in_vain {
+        let gone = self.connections.extract_if(.., |two| is_gone(two)).collect::<Vec<_>>();
+        if gone.iter().any(|two| !two.is_proven()) {
             self.rest();
         }
+        self.gone.extend(gone);
+    }
+
+    fn is_without(&mut self) -> bool {
+        self.forget_ended();
+        self.connections.is_empty()
     }
 
     fn rest(&mut self) {
@@ -271,11 +315,15 @@ impl State {
 
     /// A server that takes no stream at all on one connection is not asked by another whether it takes any there.
     fn lack(&self) -> Lack {
-        if self.waiting.is_empty() || self.is_making {
+        if self.waiting.is_empty() || self.is_making_first {
             return Lack::Nothing;
         }
+        // One that is being made may be waited for in vain, and nothing else is there now.
         if self.connections.is_empty() {
             return Lack::First;
+        }
+        if self.is_making_further {
+            return Lack::Nothing;
         }
         if self.connections.iter().any(|two| two.streams_max() == 0) {
             return Lack::Nothing;
@@ -287,23 +335,28 @@ impl State {
         }
     }
 
-    /// Notes what was made, or why nothing was.
-    fn take(&mut self, made: io::Result<Made>, inner: &Inner) {
-        self.forget_ended();
+    /// Notes what was made, or why nothing was, and says whether there is nothing to share.
+    fn take(&mut self, made: io::Result<Made>, is_first: bool) -> bool {
+        let is_without = self.is_without();
         match made {
             Ok(Made::Shared(two)) => self.connections.push(two),
             Ok(Made::Alone(wire, open)) => {
-                inner.is_unshared.store(true, Ordering::Relaxed);
                 let mut turn = Turn::Alone(wire, open);
-                for gives in self.waiting.drain(..) {
-                    if let Err(Ok(Turn::Alone(wire, open))) = gives.send(Ok(turn)) {
-                        turn = Turn::Alone(wire, open);
-                    } else {
-                        turn = Turn::Unshared;
+                while let Some(gives) = self.waiting.pop_front() {
+                    match gives.send(Ok(turn)) {
+                        // Who has gone needs none.
+                        Err(Ok(back)) => turn = back,
+                        _ if is_without => turn = Turn::Unshared,
+                        // Those that are there may be the last of their kind, or this the only one of its own.
+                        _ => break,
                     }
                 }
+                if !is_without {
+                    self.rest();
+                }
+                return is_without;
             }
-            Err(error) if self.connections.is_empty() => {
+            Err(error) if is_first && is_without => {
                 let error = Arc::new(error);
                 for gives in self.waiting.drain(..) {
                     let error = io::Error::new(error.kind(), Arc::clone(&error));
@@ -317,6 +370,7 @@ impl State {
                 self.rest();
             }
         }
+        false
     }
 }
 
@@ -338,10 +392,15 @@ impl Bell {
     /// The upstream says how many streams it takes.
     pub(super) fn told(&self, streams_max: usize) {
         if let Some(inner) = self.0.upgrade() {
-            // None at all is said of one connection, which may be about to end.
-            if streams_max > 0 {
+            let said = match streams_max {
+                // That is said of one connection, which may be about to end.
+                0 => None,
+                usize::MAX => Some(STREAMS_MAX_UNTIL_TOLD),
+                max => Some(max),
+            };
+            if let Some(max) = said {
                 // ORDERING: the number stands for itself.
-                inner.streams_max.store(streams_max, Ordering::Relaxed);
+                inner.streams_max.store(max, Ordering::Relaxed);
             }
             inner.settle();
         }
@@ -350,7 +409,9 @@ impl Bell {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.turn.close();
-        self.inner.state.lock().waiting.retain(|gives| !gives.is_closed());
+        if !self.is_served {
+            self.turn.close();
+            self.inner.with(|state| state.waiting.retain(|gives| !gives.is_closed()));
+        }
     }
 }

@@ -20,7 +20,7 @@ use tokio_util::io::InspectReader;
 use super::pool::{HEAD_BYTES_MAX, Open};
 use super::shared::Bell;
 use crate::forward::kept::Kept;
-use crate::forward::one_task::one_task;
+use crate::forward::one_task::{Parts, one_task};
 
 /// How much of one answer is kept that its client has not taken yet.
 const WINDOW_BYTES: u32 = 256 << 10;
@@ -64,8 +64,8 @@ pub(crate) struct Stream(Arc<Streams>);
 
 impl Two {
     /// Speaks HTTP/2 over a stream to a server, which is taken to let there be so many streams until it says how many.
-    /// `open` is held until the connection ends, which it does by itself; the bell rings when there may be more room. The
-    /// second value is told when the server has said anything.
+    /// `open` is held until the connection ends, which it does by itself; the bell rings when there may be more room, or none
+    /// any more. The second value is told when the server has said anything, unless it is that it takes nothing.
     pub(super) async fn open<S>(
         stream: S,
         streams_max: usize,
@@ -76,28 +76,17 @@ impl Two {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (parts, task) = one_task();
-        let mut builder = Builder::new(parts);
-        builder
-            .timer(TokioTimer::new())
-            .keep_alive_interval(ASKED_AFTER)
-            .keep_alive_timeout(TAKEN_WITHIN)
-            .max_header_list_size(HEAD_BYTES_MAX as u32)
-            .initial_max_send_streams(streams_max)
-            .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(WINDOW_BYTES_OF_ALL);
-        // A connection on which nothing is under way is not asked, and neither is one that has ended but for its last words.
         let (says, heard) = oneshot::channel();
         let mut says = Some(says);
+        let has_come = Arc::new(AtomicBool::new(false));
+        let comes = Arc::clone(&has_come);
         let hearing = InspectReader::new(stream, move |bytes: &[u8]| {
-            if !bytes.is_empty()
-                && let Some(says) = says.take()
-            {
-                // Not everybody wants to know.
-                let _ = says.send(());
-            }
+            // ORDERING: it is read by the same task.
+            comes.fetch_or(!bytes.is_empty(), Ordering::Relaxed);
         });
         let io = TokioIo::new(Patient::new(hearing, TAKEN_WITHIN));
-        let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
+        let (sender, connection) =
+            settings(parts, streams_max).handshake(io).await.map_err(io::Error::other)?;
         let streams = Arc::new(Streams {
             count: AtomicUsize::new(0),
             max: AtomicUsize::new(streams_max),
@@ -111,16 +100,29 @@ impl Two {
             let streams = Arc::clone(&told);
             // What goes wrong is told to the requests that are under way.
             let taking = async move {
-                let mut connection = pin!(connection);
-                let taken = poll_fn(|context| {
-                    let max = connection.current_max_send_streams();
-                    // ORDERING: the number stands for itself, here and below.
-                    if streams.max.swap(max, Ordering::Relaxed) != max {
-                        streams.bell.told(max);
-                    }
-                    connection.as_mut().poll(context)
-                });
-                drop(taken.await);
+                {
+                    let mut connection = pin!(connection);
+                    let taken = poll_fn(|context| {
+                        let max = connection.current_max_send_streams();
+                        // ORDERING: the number stands for itself, here and below.
+                        if streams.max.swap(max, Ordering::Relaxed) != max {
+                            streams.bell.told(max);
+                        }
+                        let taken = connection.as_mut().poll(context);
+                        // It did not say that it goes away.
+                        if taken.is_pending()
+                            && has_come.load(Ordering::Relaxed)
+                            && let Some(says) = says.take()
+                        {
+                            // Not everybody wants to know.
+                            let _ = says.send(());
+                        }
+                        taken
+                    });
+                    drop(taken.await);
+                }
+                // It takes no more, though some that it has taken may be under way.
+                streams.bell.ring();
             };
             task.run(taking).await;
             drop(open);
@@ -167,6 +169,21 @@ impl Two {
         let is_new = !self.streams.is_used.swap(true, Ordering::Relaxed);
         (Stream(Arc::clone(&self.streams)), is_new)
     }
+}
+
+/// A connection on which nothing is under way is not asked for signs of life, and neither is one that has ended but for its
+/// last words: who takes nothing is [found](Patient) by other means.
+fn settings(parts: Parts, streams_max: usize) -> Builder<Parts> {
+    let mut builder = Builder::new(parts);
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(ASKED_AFTER)
+        .keep_alive_timeout(TAKEN_WITHIN)
+        .max_header_list_size(HEAD_BYTES_MAX as u32)
+        .initial_max_send_streams(streams_max)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES_OF_ALL);
+    builder
 }
 
 impl Drop for Stream {

@@ -11,6 +11,7 @@ mod express;
 mod files;
 mod floods;
 mod forward;
+mod further;
 mod health;
 mod hostile;
 mod hosts;

@@ -1,27 +1,26 @@
 //! How many requests a server takes at a time over one connection of HTTP/2: who has another connection, and who waits.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tidegate_gateway::Running;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, fields};
-use crate::peer::{Caller, Peer, Seen, before, peer};
+use crate::peer::{Caller, Peer, before, peer};
 use crate::support::{
-    PATIENCE, Upstream, failures, gateway, get, port, post, settings, until, until_idle,
+    PATIENCE, Upstream, exchange, failures, gateway, get, port, post, settings, until, until_idle,
 };
 
 /// How long what has to be heard of a server may take, before something else is done.
-const A_WHILE: Duration = Duration::from_millis(300);
+pub(crate) const A_WHILE: Duration = Duration::from_millis(300);
 const REFUSED: [u8; 4] = [0, 0, 0, 7];
-
-const fn takes(streams: u8) -> [u8; 6] {
+pub(crate) const fn takes(streams: u8) -> [u8; 6] {
     [0, 3, 0, 0, 0, streams]
 }
 
@@ -31,7 +30,7 @@ async fn something(peer: &Peer) {
 }
 
 /// Takes so many streams at a time, and answers those with bodies once it may.
-async fn holding(mut peer: Peer, streams: u8, mut may: watch::Receiver<bool>) {
+pub(crate) async fn holding(mut peer: Peer, streams: u8, mut may: watch::Receiver<bool>) {
     peer.tell(SETTINGS, 0, 0, &takes(streams)).await;
     let mut held = Vec::new();
     loop {
@@ -55,7 +54,7 @@ async fn holding(mut peer: Peer, streams: u8, mut may: watch::Receiver<bool>) {
 }
 
 /// Answers whatever comes.
-async fn answering(mut peer: Peer) {
+pub(crate) async fn answering(mut peer: Peer) {
     while let Some((_, flags, stream, _)) = peer.next().await {
         if flags & END_STREAM != 0 {
             peer.answer(stream, b"").await;
@@ -64,21 +63,21 @@ async fn answering(mut peer: Peer) {
 }
 
 /// By the second answer it is known how many streams the server takes.
-async fn ask_twice(running: &Running) {
+pub(crate) async fn ask_twice(running: &Running) {
     for _ in 0..2 {
         assert_eq!(get(port(running), "/").await.status(), 200);
     }
 }
 
 /// So many requests that the server holds.
-async fn hold(running: &Running, count: usize) -> Vec<JoinHandle<u16>> {
+pub(crate) async fn hold(running: &Running, count: usize) -> Vec<JoinHandle<u16>> {
     let before = running.counts().under_way;
     let held = (0..count).map(|_| tokio::spawn(post(port(running), "body".into()))).collect();
     until("under way", || running.counts().under_way == before + count).await;
     held
 }
 
-async fn all_pass(asked: Vec<JoinHandle<u16>>) {
+pub(crate) async fn all_pass(asked: Vec<JoinHandle<u16>>) {
     for asked in asked {
         let status = timeout(PATIENCE / 4, asked).await.expect("it waits for too long");
         assert_eq!(status.unwrap(), 200);
@@ -107,148 +106,144 @@ async fn requests_beyond_what_a_server_takes_at_once_have_another_connection() {
     until_idle(&running).await;
 }
 
-/// What becomes of connections to a server other than the first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Others {
-    Refused,
-    /// As by what stands in front of it.
-    Closed,
-    /// The server greets, and goes away.
-    Leaving,
-    /// The system takes them.
-    Silent,
-    /// The system drops what would connect.
-    Unanswered,
-}
-
-/// A gateway whose server takes two streams on its first connection.
-async fn with_others(
-    others: Others,
-    connect_timeout: Duration,
-    may: watch::Receiver<bool>,
-) -> (Running, Arc<Seen>, AbortOnDropHandle<()>) {
-    let seen = Arc::<Seen>::default();
-    let counted = Arc::clone(&seen);
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let listener = socket.listen(if others == Others::Unanswered { 0 } else { 128 }).unwrap();
-    let address = listener.local_addr().unwrap();
-    let mut settings = settings(&[&format!("h2c://{address}")]);
-    settings.routes[0].upstream.connect_timeout = connect_timeout;
-    let running = gateway(settings).await;
-    let serving = tokio::spawn(async move {
-        let (stream, _) = listener.accept().await.unwrap();
-        let first = Peer::greet(stream, Arc::clone(&counted)).await;
-        let mut kept = Vec::new();
-        let others = async {
-            match others {
-                Others::Refused => drop(listener),
-                // It is the last one that the system takes.
-                Others::Unanswered => kept.push(TcpStream::connect(address).await.unwrap()),
-                Others::Closed | Others::Silent | Others::Leaving => loop {
-                    let (stream, _) = listener.accept().await.unwrap();
-                    if others == Others::Leaving {
-                        Peer::greet(stream, Arc::clone(&counted)).await.go_away(0).await;
-                        continue;
-                    }
-                    counted.connections.fetch_add(1, Ordering::SeqCst);
-                    if others == Others::Silent {
-                        kept.push(stream);
-                    }
-                },
+#[tokio::test]
+async fn who_waits_has_another_connection_once_the_only_one_takes_no_more() {
+    let goes = Arc::new(Notify::new());
+    let told = Arc::clone(&goes);
+    let (upstream, seen) = peer(move |mut peer| {
+        let goes = Arc::clone(&told);
+        async move {
+            if peer.before > 0 {
+                return answering(peer).await;
             }
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            () = holding(first, 2, may) => {}
-            () = others => {}
+            while let Some((kind, flags, stream, _)) = peer.next().await {
+                if kind == DATA {
+                    peer.tell(SETTINGS, 0, 0, &takes(0)).await;
+                    goes.notified().await;
+                    peer.go_away(stream).await;
+                    // This stream goes on for long.
+                    while peer.hear().await.is_some() {}
+                } else if flags & END_STREAM != 0 {
+                    peer.answer(stream, b"").await;
+                }
+            }
         }
-    });
+    })
+    .await;
+    let running = before(&upstream).await;
     ask_twice(&running).await;
-    (running, seen, AbortOnDropHandle::new(serving))
+    let _held = hold(&running, 1).await;
+    sleep(A_WHILE).await;
+    let waiting = hold(&running, 1).await;
+    sleep(A_WHILE).await;
+    assert_eq!(seen.connections.load(Ordering::SeqCst), 1);
+    goes.notify_one();
+    all_pass(waiting).await;
 }
 
 #[tokio::test]
-async fn requests_beyond_what_a_server_takes_at_once_wait_where_it_has_no_other_connection() {
-    use Others::{Closed, Leaving, Refused, Silent, Unanswered};
-    for others in [Refused, Closed, Leaving, Silent, Unanswered] {
-        let (lets, may) = watch::channel(false);
-        let (running, seen, _serving) = with_others(others, A_WHILE, may).await;
-        let to = port(&running);
-        let held = hold(&running, 2).await;
-        let waiting: Vec<_> = (0..6)
-            .map(|number| {
-                tokio::spawn(async move {
-                    if number % 2 == 0 {
-                        get(to, "/").await.status().as_u16()
-                    } else {
-                        post(to, "waiting".into()).await
-                    }
-                })
-            })
-            .collect();
-        until("waiting", || running.counts().under_way == 8).await;
-        // Another connection has failed by then.
-        sleep(A_WHILE * 2).await;
-        assert_eq!(running.counts().under_way, 8, "{others:?}");
-        let connections = seen.connections.load(Ordering::SeqCst);
-        assert!(connections < 5, "{others:?}: it is not tried {connections} times");
-        lets.send_replace(true);
-        all_pass(held).await;
-        all_pass(waiting).await;
-        assert_eq!(failures(&running), 0, "{others:?}");
-        until_idle(&running).await;
+async fn what_asks_for_an_upgrade_before_a_server_of_http2_goes_over_the_connection_that_is_there()
+{
+    let (upstream, seen) = peer(answering).await;
+    let running = before(&upstream).await;
+    let asking = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade, close\r\nUpgrade: foo\r\n\r\n";
+    for _ in 0..5 {
+        let answer = exchange(port(&running), asking).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    assert_eq!(seen.connections.load(Ordering::SeqCst), 1);
+}
+
+/// Does whatever a server may do, until it is calm.
+async fn raging(mut peer: Peer, is_calm: Arc<AtomicBool>) {
+    let mut dice = Dice(peer.before as u64 + 1);
+    let mut held = Vec::new();
+    peer.tell(SETTINGS, 0, 0, &takes(1 + dice.below(3) as u8)).await;
+    loop {
+        if timeout(Duration::from_millis(3), something(&peer)).await.is_ok() {
+            match peer.hear().await {
+                Some((HEADERS | DATA, flags, stream, _)) if flags & END_STREAM != 0 => {
+                    held.push(stream);
+                }
+                Some(_) => {}
+                None => return,
+            }
+            continue;
+        }
+        if is_calm.load(Ordering::SeqCst) {
+            peer.tell(SETTINGS, 0, 0, &takes(5)).await;
+            for stream in held.drain(..) {
+                peer.answer(stream, b"").await;
+            }
+            sleep(Duration::from_millis(20)).await;
+            continue;
+        }
+        match (dice.below(12), held.pop()) {
+            (0, _) => return,
+            (1, last) => peer.go_away(last.unwrap_or(0)).await,
+            (2, stream) => {
+                peer.tell(SETTINGS, 0, 0, &takes(dice.below(4) as u8)).await;
+                held.extend(stream);
+            }
+            (3, Some(stream)) => peer.tell(RST_STREAM, 0, stream, &REFUSED).await,
+            (_, Some(stream)) => peer.answer(stream, b"").await,
+            (_, None) => {}
+        }
     }
 }
 
-#[tokio::test]
-async fn a_server_that_does_not_answer_another_connection_harms_nobody_on_the_first() {
-    for others in [Others::Silent, Others::Unanswered] {
-        let (lets, may) = watch::channel(false);
-        let (running, _seen, _serving) = with_others(others, PATIENCE, may).await;
-        let held = hold(&running, 2).await;
-        let waiting = hold(&running, 3).await;
-        // Another connection is being made, and will be for long.
-        sleep(A_WHILE).await;
-        let begun = Instant::now();
-        lets.send_replace(true);
-        all_pass(held).await;
-        all_pass(waiting).await;
-        assert_eq!(get(port(&running), "/").await.status(), 200);
-        assert!(begun.elapsed() < PATIENCE / 2, "{others:?}: {:?}", begun.elapsed());
-        assert_eq!(failures(&running), 0, "{others:?}");
-        until_idle(&running).await;
+/// Numbers from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % end
     }
 }
 
-#[tokio::test]
-async fn another_connection_is_tried_again_after_a_while() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let settings = settings(&[&format!("h2c://{}", listener.local_addr().unwrap())]);
-    let (lets, may) = watch::channel(false);
-    let serving = tokio::spawn(async move {
-        let (first, _) = listener.accept().await.unwrap();
-        let first = holding(Peer::greet(first, Arc::default()).await, 2, may);
-        let second = async {
-            drop(listener.accept().await.unwrap());
-            let (stream, _) = listener.accept().await.unwrap();
-            answering(Peer::greet(stream, Arc::default()).await).await;
-        };
-        tokio::join!(first, second);
-    });
-    let _serving = AbortOnDropHandle::new(serving);
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nobody_is_stuck_whatever_a_server_and_clients_have_done() {
+    let is_calm = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_calm);
+    let (upstream, _) = peer(move |peer| raging(peer, Arc::clone(&told))).await;
+    let mut settings = settings(&[&format!("h2c://{}", upstream.address)]);
+    settings.routes[0].upstream.idle_timeout = A_WHILE;
+    settings.routes[0].bounds.response_timeout = Duration::from_secs(5);
     let running = gateway(settings).await;
-    ask_twice(&running).await;
-    let held = hold(&running, 2).await;
     let to = port(&running);
-    for _ in 0..2 {
-        let next = timeout(PATIENCE / 4, get(to, "/")).await;
-        assert_eq!(next.expect("it waits").status(), 200);
+    let until_then = Instant::now() + Duration::from_secs(3);
+    let clients = (0..60).map(|seed| {
+        let mut dice = Dice(seed);
+        tokio::spawn(async move {
+            while Instant::now() < until_then {
+                let waits = [Duration::from_micros(dice.below(40_000)), PATIENCE];
+                let waits = waits[dice.below(2) as usize];
+                if dice.below(4) == 0 {
+                    let _ = timeout(waits, post(to, "body".into())).await;
+                } else {
+                    let _ = timeout(waits, get(to, "/")).await;
+                }
+            }
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.await.unwrap();
     }
-    assert_eq!(failures(&running), 0);
-    lets.send_replace(true);
-    all_pass(held).await;
-    until_idle(&running).await;
+    is_calm.store(true, Ordering::SeqCst);
+    until("idle", || running.counts().under_way == 0).await;
+    // It may be left out for a while.
+    let mut last = 0;
+    for _ in 0..40 {
+        let answer = timeout(PATIENCE / 3, get(to, "/")).await;
+        last = answer.expect("it is stuck").status().as_u16();
+        if last == 200 {
+            break;
+        }
+        sleep(A_WHILE).await;
+    }
+    assert_eq!(last, 200);
+    until("closed", || running.counts().upstream_connections <= 1).await;
 }
 
 #[tokio::test]
@@ -358,7 +353,7 @@ async fn another_connection_is_kept_as_long_as_idle_ones_are() {
         peer.tell(SETTINGS, 0, 0, &takes(1)).await;
         while let Some((_, flags, stream, _)) = peer.next().await {
             if flags & END_STREAM != 0 {
-                sleep(Duration::from_millis(100)).await;
+                sleep(A_WHILE).await;
                 peer.answer(stream, b"").await;
             }
         }
