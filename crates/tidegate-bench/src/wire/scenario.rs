@@ -274,15 +274,19 @@ impl Tried {
         figures
     }
 
+    fn pair(&self, (one, other): (&str, &str)) -> Option<(&Samples, &Samples)> {
+        let of = |name: &str| self.results.iter().find(|samples| samples.name == name);
+        of(one).zip(of(other))
+    }
+
     /// One server's requests over another's: by the best rounds, which is held to the target, and by medians.
     pub(crate) fn ratio(
         &self,
         name: &str,
-        (one, other): (&str, &str),
+        pair: (&str, &str),
         target: Option<Target>,
     ) -> Vec<Figure> {
-        let of = |name: &str| self.results.iter().find(|samples| samples.name == name);
-        let (Some(one), Some(other)) = (of(one), of(other)) else { return Vec::new() };
+        let Some((one, other)) = self.pair(pair) else { return Vec::new() };
         let targets = [("", target), (" (by medians)", None)];
         let rates = one.rates().into_iter().zip(other.rates());
         let figures = rates.zip(targets).map(|((one_rate, other_rate), (which, target))| Figure {
@@ -301,11 +305,10 @@ impl Tried {
     pub(crate) fn ratio_of_starts(
         &self,
         name: &str,
-        (one, other): (&str, &str),
+        pair: (&str, &str),
         target: Option<Target>,
     ) -> Vec<Figure> {
-        let of = |name: &str| self.results.iter().find(|samples| samples.name == name);
-        let (Some(one), Some(other)) = (of(one), of(other)) else { return Vec::new() };
+        let Some((one, other)) = self.pair(pair) else { return Vec::new() };
         let logarithms =
             one.starts.iter().zip(&other.starts).map(|(one, other)| (one / other).ln());
         let (mean, error) = mean_and_standard_error(&logarithms.collect::<Vec<_>>());
