@@ -1,16 +1,19 @@
 //! TLS on both sides, and what passes through it: versions that are agreed on, certificates that are exchanged,
 //! and a stream of gRPC.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
+use http::{Request, Response};
 use http_body_util::Full;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, Zoned};
@@ -243,8 +246,8 @@ async fn an_upstream_is_reached_by_tls_only_where_it_is_trusted() {
     assert!(why.iter().any(|line| line.contains(&url)), "{}", log.text());
 }
 
-/// Answers over HTTP/1.1 alone, and takes its time for handshakes, as over some distance.
-async fn slow_to_greet(files: &CertificateFiles) -> Upstream {
+/// Takes connections by TLS, and speaks this protocol on them.
+fn acceptor(files: &CertificateFiles, protocol: &str) -> TlsAcceptor {
     let chain = CertificateDer::pem_file_iter(&files.certificate).unwrap();
     let chain = chain.map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_file(&files.key).unwrap();
@@ -252,8 +255,13 @@ async fn slow_to_greet(files: &CertificateFiles) -> Upstream {
     let builder = ServerConfig::builder_with_provider(provider);
     let builder = builder.with_safe_default_protocol_versions().unwrap();
     let mut config = builder.with_no_client_auth().with_single_cert(chain, key).unwrap();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    TlsAcceptor::from(Arc::new(config))
+}
+
+/// Answers over HTTP/1.1 alone, and takes its time for handshakes, as over some distance.
+async fn slow_to_greet(files: &CertificateFiles) -> Upstream {
+    let acceptor = acceptor(files, "http/1.1");
     Upstream::accepting(move |stream, _| {
         let acceptor = acceptor.clone();
         async move {
@@ -286,6 +294,40 @@ async fn requests_that_come_together_connect_together_to_a_server_that_turns_out
     for asked in asked {
         assert_eq!(asked.await.unwrap().status(), 200);
     }
+    assert_eq!(failures(&running), 0);
+    until_idle(&running).await;
+}
+
+#[tokio::test]
+async fn a_server_that_comes_to_speak_http2_is_asked_over_one_connection() {
+    let folder = Folder::new("comes-to-speak");
+    let files = certificate(&folder, "u", &["localhost"]);
+    let acceptors = ["http/1.1", "h2"].map(|protocol| acceptor(&files, protocol));
+    let upstream = Upstream::accepting(move |stream, asked| {
+        let is_first = asked.fetch_add(1, Ordering::SeqCst) == 0;
+        let acceptor = acceptors[usize::from(!is_first)].clone();
+        async move {
+            let Ok(mut stream) = acceptor.accept(stream).await else { return };
+            if is_first {
+                let _ = stream.read(&mut [0; 4 << 10]).await;
+                let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+                let _ = stream.write_all(answer).await;
+                let _ = stream.shutdown().await;
+                return;
+            }
+            let service = service_fn(async |_| Ok::<_, Infallible>(Response::new(full(""))));
+            let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            let _ = server.serve_connection(TokioIo::new(stream), service).await;
+        }
+    })
+    .await;
+    let mut settings = settings(&[&format!("https://localhost:{}", upstream.address.port())]);
+    settings.routes[0].upstream.ca = Some(files.certificate);
+    let running = gateway(settings).await;
+    for _ in 0..5 {
+        assert_eq!(crate::support::get(port(&running), "/").await.status(), 200);
+    }
+    assert_eq!(upstream.asked(), 2, "one connection of each kind");
     assert_eq!(failures(&running), 0);
     until_idle(&running).await;
 }
@@ -470,8 +512,7 @@ async fn a_handshake_that_stops_or_trickles_is_not_waited_for() {
 async fn a_client_over_tls_that_takes_nothing_loses_its_place() {
     let folder = Folder::new("untaken");
     let files = certificate(&folder, "a", &["a.example"]);
-    let upstream =
-        Upstream::serving(|_| async { http::Response::new(full(vec![b'x'; 32 << 20])) }).await;
+    let upstream = Upstream::serving(|_| async { Response::new(full(vec![b'x'; 32 << 20])) }).await;
     let mut settings = with_rules(&[&upstream.url()], |layer| {
         layer.limit = Some("5 at once for 1h per ip".parse().unwrap());
     });
