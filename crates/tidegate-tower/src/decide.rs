@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::rules::OnlyLeft;
+use tidegate::rules::{Foreseen, OnlyLeft};
 use tidegate::{Attribute, Call, CheckError, Reads};
 use tidegate_identity::Attributes;
 use tidegate_rules::resolve::ResolveError;
@@ -59,6 +59,19 @@ pub trait Decide: Send + Sync + 'static {
         call: &Call<'_>,
     ) -> Option<Result<(), Undecided>> {
         Some(self.decide_now(call)?.map(|decided| *begun = Some(decided)))
+    }
+
+    /// What follows from calls that are all described like this one, by the rules of a decision that was
+    /// [begun](Self::begin), where that can be found before they are made.
+    fn foresee(&self, _begun: &Self::Decided, _call: &Call<'_>) -> Option<Foreseen> {
+        None
+    }
+
+    /// As [`decide_begun`](Self::decide_begun), for a call that was [foreseen](Self::foresee). Says whether it is decided;
+    /// if not, nothing has happened.
+    #[inline]
+    fn decide_foreseen(&self, _begun: &mut Option<Self::Decided>, _foreseen: &Foreseen) -> bool {
+        false
     }
 
     /// Decides, and may wait for somebody else. All attributes are there, whatever was begun before.

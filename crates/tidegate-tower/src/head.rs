@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Uri};
 
+use tidegate::rules::Foreseen;
+
 use crate::grpc;
 
 /// What is known of a request before its body is read.
@@ -39,10 +41,25 @@ impl<'r> Head<'r> {
     }
 }
 
+/// A connection, for the service that serves it and no other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connection {
+    /// Who is at the other end.
+    pub(crate) peer: SocketAddr,
+    /// What follows from each of its requests, where rules read no more than that of them.
+    pub(crate) foreseen: Option<Foreseen>,
+}
+
 /// The address of the other end of a connection, for servers that note it themselves: one layer puts it
 /// into the extensions of each request, and this one finds it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer(pub SocketAddr);
+
+/// Whether somebody noted a [`Peer`] in a request.
+#[inline]
+pub(crate) fn names_peer(extensions: &Extensions) -> bool {
+    extensions.get::<Peer>().is_some()
+}
 
 /// Where the address is found unless the layer is told otherwise. Who notes a `Peer` in a request knows it better than
 /// its connection.

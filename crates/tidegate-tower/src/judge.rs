@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Extensions, Request, Response};
+use http::{Extensions, HeaderMap, Request, Response};
+use tidegate::rules::Foreseen;
 use tidegate::{Attribute, Call, Clock as _, Reads, SystemClock, Timestamp};
 use tidegate_identity::{Attributes, Identity, RequestParts};
 
 use crate::decide::{Asked, Decide, Decided, Undecided};
 use crate::grpc;
-use crate::head::{Head, Tongue};
-use crate::layer::{OnUndecided, Settings};
+use crate::head::{Connection, Head, Tongue, names_peer};
+use crate::layer::{FindPeer, OnUndecided, Settings};
 use crate::passage::Passage;
 use crate::refusal;
 use crate::standing::Standing;
@@ -52,24 +53,61 @@ impl<D: Decide> Settings<D> {
     pub(crate) fn judge<B>(
         &self,
         request: &Request<B>,
-        connection: Option<&SocketAddr>,
+        connection: Option<&Connection>,
         passage: &mut Passage<D>,
     ) -> Result<(), Box<First<D>>> {
         let mut begun = self.decider.begin();
-        let reads = self.reads(begun.as_ref());
-        let decided = match &self.identity {
-            Some(identity) if !reads.any_of(NOT_IP) && self.cost.is_none() => {
-                self.decide_by_ip(identity, request, connection, reads, &mut begun).ok_or_else(
-                    || self.asked(&Head::of(request, connection), reads, Attributes::new(), 1),
-                )?
-            }
-            _ => self.decide_described(&Head::of(request, connection), reads, &mut begun)?,
+        let peer = connection.map(|connection| &connection.peer);
+        let decided = if let Some(Connection { foreseen: Some(foreseen), .. }) = connection
+            && !names_peer(request.extensions())
+            && self.decider.decide_foreseen(&mut begun, foreseen)
+        {
+            Ok(())
+        } else {
+            self.decide(request, peer, &mut begun)?
         };
         if decided.is_ok() && begun.as_ref().is_some_and(D::Decided::passes_at_once) {
             passage.pass_at_once(&mut begun, &self.decider, self.headers);
             return Ok(());
         }
-        Err(self.weighed(&Head::of(request, connection), decided, begun))
+        Err(self.weighed(&Head::of(request, peer), decided, begun))
+    }
+
+    /// What follows from each request of a connection to this peer, where rules and settings depend on nothing else of them.
+    pub(crate) fn foresee(&self, peer: &SocketAddr) -> Option<Foreseen> {
+        let begun = self.decider.begin()?;
+        let FindPeer::Noted = self.peer else { return None };
+        let identity = self.by_ip(self.reads(Some(&begun)))?;
+        if identity.is_proxy(Some(peer.ip())) {
+            return None;
+        }
+        identity.with_ip_of(peer, &HeaderMap::new(), |list| {
+            self.decider.foresee(&begun, &Call::new(&self.domain, list))
+        })
+    }
+
+    /// Who knows clients by their address, where that is all that is read of a request.
+    #[inline]
+    fn by_ip(&self, reads: Reads) -> Option<&Identity> {
+        let identity = self.identity.as_ref()?;
+        (!reads.any_of(NOT_IP) && self.cost.is_none()).then_some(identity)
+    }
+
+    /// Decides by what is read of a request.
+    #[inline]
+    fn decide<B>(
+        &self,
+        request: &Request<B>,
+        peer: Option<&SocketAddr>,
+        begun: &mut Option<D::Decided>,
+    ) -> Result<Result<(), Undecided>, Box<First<D>>> {
+        let reads = self.reads(begun.as_ref());
+        match self.by_ip(reads) {
+            Some(identity) => self
+                .decide_by_ip(identity, request, peer, reads, begun)
+                .ok_or_else(|| self.asked(&Head::of(request, peer), reads, Attributes::new(), 1)),
+            None => self.decide_described(&Head::of(request, peer), reads, begun),
+        }
     }
 
     /// Decides by the address of the client, of which no more than a text is made.
@@ -256,5 +294,54 @@ fn warn_of_no_peer() {
             "requests come without the address of their peer, so they have no attribute `ip`; with axum \
              serve with `into_make_service_with_connect_info::<SocketAddr>()`"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::RuleLimiter;
+    use tidegate_identity::{IdentityConfig, Trust};
+
+    use super::*;
+    use crate::layer::RateLimitLayer;
+
+    type Layer = RateLimitLayer<RuleLimiter>;
+
+    const BY_IP: &str = "{ name: all, per: [ip], limit: 10/s }";
+
+    fn is_foreseen(rule: &str, set: impl FnOnce(Layer) -> Layer) -> bool {
+        let limiter = RuleLimiter::new(&format!("{{ domain: default, rules: [ {rule} ] }}"));
+        let layer = set(RateLimitLayer::new(limiter.unwrap()));
+        layer.settings.foresee(&SocketAddr::from(([192, 0, 2, 7], 80))).is_some()
+    }
+
+    fn trusting(network: &str) -> Identity {
+        let mut config = IdentityConfig::new([7; 16]);
+        config.proxies.trust = Trust::Networks(vec![network.parse().unwrap()]);
+        Identity::new(config).unwrap()
+    }
+
+    #[test]
+    fn a_limit_is_foreseen_where_rules_and_settings_read_nothing_but_the_peer() {
+        assert!(is_foreseen(BY_IP, |layer| layer));
+        assert!(is_foreseen(BY_IP, |layer| layer.identity(trusting("10.0.0.0/8"))));
+        assert!(is_foreseen(
+            "{ name: all, match: { ip: 192.0.2.0/24 }, per: [ip], limit: 1/s }",
+            |layer| layer
+        ));
+        for rule in [
+            "{ name: all, per: [path], limit: 10/s }",
+            "{ name: all, match: { method: GET }, per: [ip], limit: 10/s }",
+            "{ name: all, per: [ip], limits: [ 10/s, 100/minute ] }",
+            "{ name: all, per: [ip], limit: 10/s, soft: 10% }",
+        ] {
+            assert!(!is_foreseen(rule, |layer| layer), "{rule}");
+        }
+        assert!(!is_foreseen(BY_IP, |layer| layer.identity(trusting("192.0.2.0/24"))));
+        assert!(!is_foreseen(BY_IP, RateLimitLayer::without_identity));
+        assert!(!is_foreseen(BY_IP, RateLimitLayer::refuse_doubtful));
+        assert!(!is_foreseen(BY_IP, |layer| layer.cost(|_| 1)));
+        assert!(!is_foreseen(BY_IP, |layer| layer.describe(|_, _| {})));
+        assert!(!is_foreseen(BY_IP, |layer| layer.peer(|_| None)));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::rules::{OnlyLeft, Reason};
+use tidegate::rules::{Foreseen, OnlyLeft, Reason};
 use tidegate::{Call, Clock, Reads, RuleDecision, RuleLimiter};
 
 use crate::decide::{Asked, Decide, Decided, Deciding, Undecided};
@@ -98,6 +98,15 @@ impl<C: Clock + 'static> Decide for RuleLimiter<C> {
         Some(self.check_begun(decision, call).map_err(Undecided::from))
     }
 
+    fn foresee(&self, begun: &RuleDecision, call: &Call<'_>) -> Option<Foreseen> {
+        RuleLimiter::foresee(self, begun, call)
+    }
+
+    #[inline]
+    fn decide_foreseen(&self, begun: &mut Option<RuleDecision>, foreseen: &Foreseen) -> bool {
+        begun.as_mut().is_some_and(|decision| self.check_foreseen(decision, foreseen, 1))
+    }
+
     fn decide(self: Arc<Self>, asked: Asked) -> Deciding<RuleDecision> {
         let list = asked.attributes.list();
         let decided = self.check(&asked.call(&list)).map_err(Undecided::from);
@@ -132,8 +141,8 @@ mod shared {
     use tokio::runtime::Handle;
 
     use super::{
-        Arc, Asked, Call, Clock, Decide, Deciding, Keeper, Reads, RuleDecision, RuleLimiter,
-        Undecided,
+        Arc, Asked, Call, Clock, Decide, Deciding, Foreseen, Keeper, Reads, RuleDecision,
+        RuleLimiter, Undecided,
     };
 
     /// What a future gives that never waits, because memory decides.
@@ -182,6 +191,15 @@ mod shared {
         ) -> Option<Result<(), Undecided>> {
             let decision = begun.get_or_insert_with(|| RuleLimiter::begin(self));
             Some(self.check_begun_now(decision, call)?.map_err(Undecided::from))
+        }
+
+        fn foresee(&self, begun: &RuleDecision, call: &Call<'_>) -> Option<Foreseen> {
+            RuleLimiter::foresee(self, begun, call)
+        }
+
+        #[inline]
+        fn decide_foreseen(&self, begun: &mut Option<RuleDecision>, foreseen: &Foreseen) -> bool {
+            begun.as_mut().is_some_and(|decision| self.check_foreseen(decision, foreseen, 1))
         }
 
         fn decide(self: Arc<Self>, asked: Asked) -> Deciding<RuleDecision> {

@@ -12,7 +12,7 @@ use crate::awaited::Awaited;
 use crate::body::{Enclose, Enclosed};
 use crate::decide::{Asked, Decide, Decided as _};
 use crate::future::ResponseFuture;
-use crate::head::Tongue;
+use crate::head::{Connection, Tongue};
 use crate::judge::{First, Verdict};
 use crate::layer::Settings;
 use crate::passage::Passage;
@@ -22,29 +22,20 @@ use crate::passage::Passage;
 pub struct RateLimit<S, D, W = Enclosed> {
     inner: S,
     settings: Arc<Settings<D>>,
-    /// Who is at the other end of the connection that it serves, where that is known.
-    peer: Option<SocketAddr>,
+    /// The connection that it serves, where something is known of it.
+    connection: Option<Connection>,
     enclosed_by: PhantomData<fn() -> W>,
 }
 
 impl<S, D, W> RateLimit<S, D, W> {
     pub(crate) fn new(inner: S, settings: Arc<Settings<D>>) -> Self {
-        Self { inner, settings, peer: None, enclosed_by: PhantomData }
-    }
-
-    /// The same for one connection, whose other end has this address: for servers that make a service for each
-    /// connection. Its requests need not carry the address then, which spares each of them an entry in its extensions.
-    /// What [`RateLimitLayer::peer`](crate::RateLimitLayer::peer) finds and a [`Peer`](crate::Peer) in a request go
-    /// before it.
-    #[must_use]
-    pub fn of_peer(self, peer: SocketAddr) -> Self {
-        Self { peer: Some(peer), ..self }
+        Self { inner, settings, connection: None, enclosed_by: PhantomData }
     }
 
     /// The same for connections of which nothing is known.
     #[cfg(feature = "axum")]
     pub(crate) fn of_anybody(self) -> Self {
-        Self { peer: None, ..self }
+        Self { connection: None, ..self }
     }
 
     /// The service behind.
@@ -53,9 +44,23 @@ impl<S, D, W> RateLimit<S, D, W> {
     }
 }
 
+impl<S, D: Decide, W> RateLimit<S, D, W> {
+    /// The same for one connection, whose other end has this address: for servers that make a service for each
+    /// connection. Its requests need not carry the address then, which spares each of them an entry in its extensions; and
+    /// where rules read nothing else of them, whose limit they are under is looked for once.
+    /// What [`RateLimitLayer::peer`](crate::RateLimitLayer::peer) finds and a [`Peer`](crate::Peer) in a request go
+    /// before it.
+    #[must_use]
+    pub fn of_peer(self, peer: SocketAddr) -> Self {
+        let connection = Connection { peer, foreseen: self.settings.foresee(&peer) };
+        Self { connection: Some(connection), ..self }
+    }
+}
+
 impl<S: Clone, D, W> Clone for RateLimit<S, D, W> {
     fn clone(&self) -> Self {
-        Self { peer: self.peer, ..Self::new(self.inner.clone(), Arc::clone(&self.settings)) }
+        let Self { inner, settings, connection, .. } = self;
+        Self { connection: *connection, ..Self::new(inner.clone(), Arc::clone(settings)) }
     }
 }
 
@@ -79,7 +84,7 @@ where
     #[inline]
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let mut passage = Passage::undecided();
-        if let Err(first) = self.settings.judge(&request, self.peer.as_ref(), &mut passage) {
+        if let Err(first) = self.settings.judge(&request, self.connection.as_ref(), &mut passage) {
             return self.call_otherwise(request, *first);
         }
         ResponseFuture::calling(|| self.inner.call(request), passage)

@@ -159,6 +159,27 @@ async fn a_peer_of_a_connection_is_believed_about_clients_only_where_it_is_trust
 }
 
 #[tokio::test]
+async fn other_rules_hold_from_the_next_request_of_a_connection_on() {
+    const BY_PATH: &str = "
+domain: default
+rules:
+  - { name: all, match: { path: / }, per: [ip], limit: 2/minute }
+  - { name: other, match: { path: /other }, per: [ip], limit: 1/minute }
+";
+    let limiter = Arc::new(limiter(TWO).0);
+    let layer = RateLimitLayer::sharing(Arc::clone(&limiter));
+    let app = layer.around(hello().route("/other", get(async || "other")));
+    let mut client = Client::connect(serve_made(app.into_make_service_with_peers()).await).await;
+    assert_eq!(client.get("/other").await.header("ratelimit"), r#""all";r=1;t=30"#);
+    limiter.reload(rules(BY_PATH)).unwrap();
+    assert_eq!(client.get("/other").await.header("ratelimit"), r#""other";r=0;t=60"#);
+    assert_eq!(client.get("/other").await.status, 429);
+    assert_eq!(client.get("/").await.header("ratelimit"), r#""all";r=0;t=60"#);
+    limiter.reload(rules(TWO)).unwrap();
+    assert_eq!(client.get("/other").await.status, 429);
+}
+
+#[tokio::test]
 async fn descriptions_find_the_peer_of_a_connection() {
     const RULES: &str =
         "{ domain: default, rules: [ { name: all, per: [who], limit: 2/minute } ] }";

@@ -130,6 +130,14 @@ pub(super) struct Kept {
     mark: u64,
 }
 
+impl Kept {
+    /// Which rules these are, among all of this process, where that can be told.
+    #[inline]
+    pub(super) fn mark(&self) -> Option<u64> {
+        (self.mark != NOT_KEPT).then_some(self.mark)
+    }
+}
+
 impl Deref for Kept {
     type Target = CompiledRules;
 
