@@ -147,9 +147,9 @@ impl Shared {
         Ok(turn)
     }
 
-    /// Has no further request use this connection. What is under way on it goes on.
-    pub(super) fn retire(&self, two: &Two) {
-        self.0.with(|state| state.forget(|shared| shared.is(two)));
+    /// Has no further request use the connection of this stream. What is under way on it goes on.
+    pub(super) fn retire(&self, stream: &Stream) {
+        self.0.with(|state| state.forget(|two| two.carries(stream)));
         self.0.settle();
     }
 
@@ -298,6 +298,7 @@ impl State {
 
     /// What nobody is left for is handed back: it must not be dropped while this is locked.
     fn give_turns(&mut self) -> Option<Turn> {
+        self.forget_ended();
         while !self.waiting.is_empty()
             && let Some(two) = self.with_room()
         {

@@ -131,8 +131,9 @@ impl Two {
         Ok((Self { sender, streams }, heard))
     }
 
-    pub(super) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.streams, &other.streams)
+    /// Whether this is one of its streams.
+    pub(super) fn carries(&self, stream: &Stream) -> bool {
+        Arc::ptr_eq(&self.streams, &stream.0)
     }
 
     /// Whether one more request need not wait for another to end.
@@ -154,11 +155,6 @@ impl Two {
         self.is_idle() && now.duration_since(*self.streams.idle_since.lock()) >= time
     }
 
-    /// One of the streams was answered.
-    pub(super) fn prove(&self) {
-        self.streams.is_proven.store(true, Ordering::Relaxed);
-    }
-
     pub(super) fn is_proven(&self) -> bool {
         self.streams.is_proven.load(Ordering::Relaxed)
     }
@@ -168,6 +164,13 @@ impl Two {
         self.streams.count.fetch_add(1, Ordering::Relaxed);
         let is_new = !self.streams.is_used.swap(true, Ordering::Relaxed);
         (Stream(Arc::clone(&self.streams)), is_new)
+    }
+}
+
+impl Stream {
+    /// It was answered.
+    pub(super) fn prove(&self) {
+        self.0.is_proven.store(true, Ordering::Relaxed);
     }
 }
 
