@@ -208,7 +208,11 @@ impl Pool {
         if fate == Fate::Unknown {
             return Err(Unanswered::Broken(error));
         }
-        self.inner.shared.retire(&stream);
+        if fate == Fate::Refused {
+            self.inner.shared.refuse(&stream);
+        } else {
+            self.inner.shared.retire(&stream);
+        }
         let Some(body) = keeper.take_back() else { return Err(Unanswered::Broken(error)) };
         *again.body_mut() = body;
         Err(match fate {

@@ -43,6 +43,8 @@ struct State {
     is_making_first: bool,
     is_making_further: bool,
     rests_until: Option<Instant>,
+    /// Until when no connection is given up because the server refuses streams of it.
+    bears_until: Option<Instant>,
     /// Whether somebody asks again when that is over.
     is_rest_watched: bool,
     /// How long making one may take: the longest that anybody was ready to wait for.
@@ -151,6 +153,22 @@ impl Shared {
     pub(super) fn retire(&self, stream: &Stream) {
         self.0.with(|state| state.forget(|two| two.carries(stream)));
         self.0.settle();
+    }
+
+    /// The server refuses this stream: it may take fewer than it has said so far, and the next connection begins with what it says
+    /// now. Where that was tried a moment ago it has enough to do, of which each further connection would be more.
+    pub(super) fn refuse(&self, stream: &Stream) {
+        let now = Instant::now();
+        let is_tried = self.0.with(|state| {
+            let is_tried = state.bears_until.is_some_and(|until| now < until);
+            if !is_tried {
+                state.bears_until = Some(now + REST);
+            }
+            is_tried
+        });
+        if !is_tried {
+            self.retire(stream);
+        }
     }
 
     /// Closes the connections that nobody used for so long, or all that nobody uses. The first of them is kept.

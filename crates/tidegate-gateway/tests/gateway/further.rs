@@ -12,9 +12,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::http2::{DATA, END_STREAM, GOAWAY, SETTINGS};
-use crate::peer::{Peer, Seen};
-use crate::room::{A_WHILE, all_pass, answering, ask_twice, hold, holding, takes};
+use crate::http2::{DATA, END_STREAM, GOAWAY, RST_STREAM, SETTINGS};
+use crate::peer::{Peer, Seen, before, peer};
+use crate::room::{A_WHILE, REFUSED, all_pass, answering, ask_twice, hold, holding, takes};
 use crate::support::{PATIENCE, failures, gateway, get, port, post, settings, until, until_idle};
 
 /// The frames with which a server begins, and with which it says that it took nothing.
@@ -136,6 +136,25 @@ async fn a_server_that_does_not_answer_another_connection_harms_nobody_on_the_fi
         assert_eq!(failures(&running), 0, "{others:?}");
         until_idle(&running).await;
     }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_streams_is_not_connected_to_again_and_again() {
+    let (upstream, seen) = peer(|mut peer| async move {
+        while let Some((_, flags, stream, _)) = peer.next().await {
+            if flags & END_STREAM != 0 {
+                peer.tell(RST_STREAM, 0, stream, &REFUSED).await;
+            }
+        }
+    })
+    .await;
+    let running = before(&upstream).await;
+    let begun = Instant::now();
+    for _ in 0..40 {
+        assert_eq!(get(port(&running), "/").await.status(), 502);
+    }
+    let connections = seen.connections.load(Ordering::SeqCst) as u64;
+    assert!(connections <= 3 + begun.elapsed().as_secs(), "{connections}");
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use crate::support::{
 
 /// How long what has to be heard of a server may take, before something else is done.
 pub(crate) const A_WHILE: Duration = Duration::from_millis(300);
-const REFUSED: [u8; 4] = [0, 0, 0, 7];
+pub(crate) const REFUSED: [u8; 4] = [0, 0, 0, 7];
 pub(crate) const fn takes(streams: u8) -> [u8; 6] {
     [0, 3, 0, 0, 0, streams]
 }
