@@ -171,7 +171,8 @@ impl Shared {
         }
     }
 
-    /// Closes the connections that nobody used for so long, or all that nobody uses. The first of them is kept.
+    /// Closes the connections that nobody used for so long, or all that nobody uses. The first of them is kept, unless it takes
+    /// no streams.
     pub(super) fn sweep(&self, idle: Option<(Instant, Duration)>) {
         self.0.with(|state| {
             state.forget_ended();
@@ -181,7 +182,8 @@ impl Shared {
                     Some((now, timeout)) => two.is_idle_for(now, timeout),
                     None => two.is_idle(),
                 };
-                !std::mem::take(&mut is_first) && is_over
+                let is_kept = std::mem::take(&mut is_first) && two.streams_max() > 0;
+                !is_kept && is_over
             };
             let over = state.connections.extract_if(.., is_over);
             state.gone.extend(over);

@@ -139,6 +139,30 @@ async fn a_server_that_does_not_answer_another_connection_harms_nobody_on_the_fi
 }
 
 #[tokio::test]
+async fn a_connection_that_takes_no_streams_any_more_is_not_kept_for_ever() {
+    let (upstream, _seen) = peer(|mut peer| async move {
+        let mut count = 0;
+        while let Some((_, flags, stream, _)) = peer.next().await {
+            if flags & END_STREAM != 0 {
+                peer.answer(stream, b"").await;
+                count += 1;
+            }
+            if peer.before == 0 && count == 2 {
+                peer.tell(SETTINGS, 0, 0, &takes(0)).await;
+            }
+        }
+    })
+    .await;
+    let mut settings = settings(&[&format!("h2c://{}", upstream.address)]);
+    settings.routes[0].upstream.idle_timeout = A_WHILE;
+    let running = gateway(settings).await;
+    ask_twice(&running).await;
+    sleep(A_WHILE).await;
+    let next = timeout(PATIENCE / 4, get(port(&running), "/")).await;
+    assert_eq!(next.expect("it waits").status(), 200);
+}
+
+#[tokio::test]
 async fn a_server_that_refuses_streams_is_not_connected_to_again_and_again() {
     let (upstream, seen) = peer(|mut peer| async move {
         while let Some((_, flags, stream, _)) = peer.next().await {
