@@ -28,7 +28,7 @@ pub struct Probe {
     pub path: String,
     /// How often.
     pub every: Duration,
-    /// How long an answer may take.
+    /// How long an answer may take. Connecting may take no longer than for a request.
     pub timeout: Duration,
 }
 
@@ -36,8 +36,10 @@ pub struct Probe {
 pub(crate) async fn keep(upstreams: Arc<Upstreams>) {
     let mut tasks = JoinSet::new();
     if let Some(probe) = &upstreams.settings.probe {
+        // Requests and probes share what is being made, so that no probe may take longer for that than a request.
+        let connect_timeout = upstreams.settings.connect_timeout.min(probe.timeout);
         for server in upstreams.balancer.servers() {
-            tasks.spawn(ask(Arc::clone(server), probe.clone()));
+            tasks.spawn(ask(Arc::clone(server), probe.clone(), connect_timeout));
         }
     }
     let mut every = interval(SWEEP_EVERY);
@@ -50,25 +52,25 @@ pub(crate) async fn keep(upstreams: Arc<Upstreams>) {
     }
 }
 
-async fn ask(server: Arc<Server>, probe: Probe) {
+async fn ask(server: Arc<Server>, probe: Probe, connect_timeout: Duration) {
     let mut every = interval(probe.every.max(PROBE_EVERY_MIN));
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         every.tick().await;
-        let asking = timeout(probe.timeout, look(&server, &probe));
+        let asking = timeout(probe.timeout, look(&server, &probe, connect_timeout));
         server.probed(asking.await.unwrap_or(Err(Cause::Late(probe.timeout))));
     }
 }
 
 /// Whether a server is well, or why it is not.
-async fn look(server: &Server, probe: &Probe) -> Result<(), Cause> {
+async fn look(server: &Server, probe: &Probe, connect_timeout: Duration) -> Result<(), Cause> {
     let mut request = Request::new(RequestBody::empty());
     let uri = probe.path.parse().map_err(|_| unfit())?;
     let host = HeaderValue::from_str(server.authority()).map_err(|_| unfit())?;
     *request.uri_mut() = uri;
     request.headers_mut().insert(HOST, host);
     request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("tidegate-probe"));
-    match server.pool.send(request, probe.timeout).await {
+    match server.pool.send(request, connect_timeout).await {
         Ok((response, _lent)) => {
             let status = response.status();
             let is_well = status.is_success() || status.is_redirection();

@@ -22,6 +22,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tidegate_gateway::tls::CertificateFiles;
+use tidegate_gateway::upstream::Probe;
 use tidegate_server::config::{Layer, Settings};
 use tidegate_server::listen::{Address, Inherited, Service};
 use tidegate_server::log::LogLevel;
@@ -296,6 +297,30 @@ async fn requests_that_come_together_connect_together_to_a_server_that_turns_out
     }
     assert_eq!(failures(&running), 0);
     until_idle(&running).await;
+}
+
+#[tokio::test]
+async fn a_probe_that_hangs_while_it_connects_keeps_no_request_from_connecting_anew() {
+    let folder = Folder::new("hangs");
+    let upstream = Upstream::accepting(|stream, asked| {
+        asked.fetch_add(1, Ordering::SeqCst);
+        async move {
+            tokio::time::sleep(PATIENCE).await;
+            drop(stream);
+        }
+    })
+    .await;
+    let mut settings = settings(&[&format!("https://localhost:{}", upstream.address.port())]);
+    let route = &mut settings.routes[0].upstream;
+    route.ca = Some(certificate(&folder, "u", &["localhost"]).certificate);
+    route.connect_timeout = Duration::from_millis(300);
+    route.probe = Some(Probe { path: "/".to_owned(), every: PATIENCE, timeout: PATIENCE });
+    let running = gateway(settings).await;
+    until("a probe", || upstream.asked() > 0).await;
+    for _ in 0..3 {
+        assert!(crate::support::get(port(&running), "/").await.status().is_server_error());
+    }
+    assert!(upstream.asked() >= 3, "{}", upstream.asked());
 }
 
 #[tokio::test]
