@@ -1,16 +1,20 @@
 //! Limits of a whole axum app: the layer stands around the router instead of inside of it. Limits of some routes are
 //! what `Router::layer` and `Router::route_layer` are for.
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::{Ready, ready};
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
 use axum::extract::Request;
-use axum::extract::connect_info::{Connected, IntoMakeServiceWithConnectInfo};
+use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::middleware::AddExtension;
 use axum::routing::IntoMakeService;
-use axum::{Router, ServiceExt};
+use axum::{Extension, Router, ServiceExt};
+use tower_layer::Layer as _;
 use tower_service::Service;
 
 use crate::body::InAxum;
@@ -46,13 +50,13 @@ impl<D: Decide, W> RateLimitLayer<D, W> {
 
 /// To be served by axum, as its routers are.
 impl<D: Decide> RateLimit<Router, D, InAxum> {
-    /// What `axum::serve` takes, with the addresses of peers noted in each request.
-    pub fn into_make_service_with_connect_info<C>(self) -> IntoMakeServiceWithConnectInfo<Self, C> {
-        ServiceExt::<Request>::into_make_service_with_connect_info(self.of_anybody())
+    /// What `axum::serve` takes, with the addresses of peers noted in each request, and told to this layer where they are a
+    /// [`SocketAddr`].
+    pub fn into_make_service_with_connect_info<C>(self) -> IntoMakeServiceWithConnectInfo<D, C> {
+        IntoMakeServiceWithConnectInfo { service: self.of_anybody(), noted: PhantomData }
     }
 
-    /// The same with the addresses told to this layer, and to nobody else: what a request does not carry costs it
-    /// nothing. Not where handlers ask for `ConnectInfo`, or where layers further in count by address; `describe` and
+    /// The same with the addresses told to nobody else: what a request does not carry costs it nothing. Not where handlers ask for `ConnectInfo`, or where layers further in count by address; `describe` and
     /// `cost` find it in [`Head::peer`](crate::Head::peer). A listener of your own makes its services with
     /// [`of_peer`](Self::of_peer).
     pub fn into_make_service_with_peers(self) -> IntoMakeServiceWithPeers<D> {
@@ -62,6 +66,43 @@ impl<D: Decide> RateLimit<Router, D, InAxum> {
     /// The same where something else notes them, or no rule counts by them.
     pub fn into_make_service(self) -> IntoMakeService<Self> {
         ServiceExt::<Request>::into_make_service(self.of_anybody())
+    }
+}
+
+/// Makes the service of each connection. See [`RateLimit::into_make_service_with_connect_info`].
+pub struct IntoMakeServiceWithConnectInfo<D, C> {
+    service: RateLimit<Router, D, InAxum>,
+    noted: PhantomData<fn() -> C>,
+}
+
+impl<D, C> fmt::Debug for IntoMakeServiceWithConnectInfo<D, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IntoMakeServiceWithConnectInfo").finish_non_exhaustive()
+    }
+}
+
+impl<D, C> Clone for IntoMakeServiceWithConnectInfo<D, C> {
+    fn clone(&self) -> Self {
+        Self { service: self.service.clone(), noted: PhantomData }
+    }
+}
+
+impl<D: Decide, C: Connected<T>, T> Service<T> for IntoMakeServiceWithConnectInfo<D, C> {
+    type Response = AddExtension<RateLimit<Router, D, InAxum>, ConnectInfo<C>>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, connection: T) -> Self::Future {
+        let (info, service) = (C::connect_info(connection), self.service.clone());
+        let service = match (&info as &dyn Any).downcast_ref() {
+            Some(peer) => service.of_peer(*peer),
+            None => service,
+        };
+        ready(Ok(Extension(ConnectInfo(info)).layer(service)))
     }
 }
 

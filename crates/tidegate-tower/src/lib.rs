@@ -76,7 +76,7 @@ mod text;
 mod values;
 
 #[cfg(feature = "axum")]
-pub use around::IntoMakeServiceWithPeers;
+pub use around::{IntoMakeServiceWithConnectInfo, IntoMakeServiceWithPeers};
 pub use awaited::Awaited;
 #[cfg(feature = "axum")]
 pub use body::InAxum;

@@ -15,12 +15,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::support::{Answer, Client, limiter, request, rules, serve, serve_limited, serve_made};
 use axum::Router;
 use axum::body::Body;
+use axum::extract::connect_info::Connected;
 use axum::extract::{ConnectInfo, MatchedPath};
 use axum::routing::{any, get};
+use axum::serve::IncomingStream;
 use http::Extensions;
 use tidegate::{ManualClock, RuleLimiter};
 use tidegate_identity::{Identity, IdentityConfig, Source, Trust};
 use tidegate_tower::{HeaderSet, InAxum, Peer, RateLimit, RateLimitLayer};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tower::{Layer as _, ServiceExt as _};
 
@@ -155,6 +158,34 @@ async fn a_peer_of_a_connection_is_believed_about_clients_only_where_it_is_trust
             request.headers_mut().insert("x-forwarded-for", forwarded);
             assert_eq!(client.send(request).await.status(), status, "{trusted}");
         }
+    }
+}
+
+/// What a program knows of its connections: here that all of them are of one client.
+#[derive(Clone)]
+struct Client7(IpAddr);
+
+impl Connected<IncomingStream<'_, TcpListener>> for Client7 {
+    fn connect_info(_: IncomingStream<'_, TcpListener>) -> Self {
+        Self(IpAddr::from([192, 0, 2, 7]))
+    }
+}
+
+#[tokio::test]
+async fn what_a_program_notes_of_connections_is_there_for_whoever_asks_for_it() {
+    let known = |extensions: &Extensions| {
+        let ConnectInfo(Client7(address)) = extensions.get()?;
+        Some(*address)
+    };
+    let handler = async |ConnectInfo(Client7(address)): ConnectInfo<Client7>| address.to_string();
+    let app = RateLimitLayer::new(limiter(TWO).0).peer(known);
+    let app = app.around(Router::new().route("/", get(handler)));
+    let address = serve_made(app.into_make_service_with_connect_info::<Client7>()).await;
+    for (own, status) in [(1, 200), (2, 200), (3, 429)] {
+        let mut client = Client::connect_from(Ipv4Addr::new(127, 0, 0, own), address).await;
+        let answer = client.get("/").await;
+        assert_eq!(answer.status, status);
+        assert!(answer.status != 200 || answer.body == "192.0.2.7", "{}", answer.body);
     }
 }
 
