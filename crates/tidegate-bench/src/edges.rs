@@ -81,22 +81,19 @@ pub(crate) fn figures(
     Ok((figures, notes))
 }
 
-/// One app several times, each with the core of the servers to itself while it is asked. All are started several times.
+/// What is compared, and what has to come of it.
+type Compared = (Around, Around, Option<Target>);
+
+/// One app several times, each with the core of the servers to itself while it is asked. All are started several times,
+/// and those more often that are held to a target.
 fn middleware(
     tidegate: &Path,
     cores: Cores,
     effort: Effort,
 ) -> Result<(Vec<Figure>, Vec<String>), Box<dyn Error>> {
-    let mut tried = started(tidegate, cores, effort, 0)?;
-    for start in 1..effort.restarts {
-        eprintln!("  start {start} of {}", effort.restarts);
-        tried = tried.and(started(tidegate, cores, effort, start)?);
-    }
-    let mut figures = tried.rates();
     // Beside tower_governor in the same place; with few headers ours has one more, and without headers none.
-    for (ours, other, target) in [
+    let held = [
         (Around::Tidegate, Around::Nothing, Some(Target::AtLeast(0.93))),
-        (Around::TidegateInside, Around::Nothing, None),
         (Around::TidegateFewHeaders, Around::Governor, Some(Target::AtLeast(1.0))),
         (Around::TidegateNoHeaders, Around::GovernorNoHeaders, Some(Target::AtLeast(1.0))),
         // The same where requests carry no addresses, as our documents have it. tower_governor needs them there.
@@ -109,35 +106,66 @@ fn middleware(
         ),
         (Around::NothingByConnection, Around::Nothing, None),
         (Around::TidegateByConnection, Around::Nothing, None),
-        (Around::TidegateFewHeadersInside, Around::GovernorInside, None),
         (Around::Tidegate, Around::Governor, None),
-        (Around::TidegateInside, Around::GovernorInside, None),
         (Around::TidegateFewHeaders, Around::Nothing, None),
         (Around::TidegateNoHeaders, Around::Nothing, None),
         (Around::Governor, Around::Nothing, None),
+    ];
+    let beside = [
+        (Around::TidegateInside, Around::Nothing, None),
+        (Around::TidegateFewHeadersInside, Around::GovernorInside, None),
+        (Around::TidegateInside, Around::GovernorInside, None),
+        (Around::EmptyInside, Around::Nothing, None),
         (Around::HeadersAlone, Around::Nothing, None),
         (Around::FewHeadersAlone, Around::Nothing, None),
+        (Around::TidegateHolding, Around::Nothing, None),
+    ];
+    let (mut figures, mut notes) = (Vec::new(), Vec::new());
+    for (name, compared, starts) in [
+        ("an axum app", &held[..], effort.restarts),
+        ("an axum app, beside", &beside[..], effort.restarts.div_ceil(4)),
     ] {
-        let name = format!("{}, to {}", ours.name(), other.name());
-        figures.extend(tried.ratio_of_starts(&name, (ours.name(), other.name()), target));
+        let apps = compared_apps(compared);
+        let mut tried = started(tidegate, cores, effort, (name, &apps, 0))?;
+        for start in 1..starts {
+            eprintln!("  {name}: start {start} of {starts}");
+            tried = tried.and(started(tidegate, cores, effort, (name, &apps, start))?);
+        }
+        figures.extend(tried.rates());
+        for &(ours, other, target) in compared {
+            let name = format!("{}, to {}", ours.name(), other.name());
+            figures.extend(tried.ratio_of_starts(&name, (ours.name(), other.name()), target));
+        }
+        notes.extend(tried.idle_servers());
     }
-    Ok((figures, tried.idle_servers()))
+    Ok((figures, notes))
 }
 
-/// All of them, started for the n-th time.
+/// Each of them once. Those that are compared stand side by side where that can be, since the machine changes meanwhile.
+fn compared_apps(compared: &[Compared]) -> Vec<Around> {
+    let mut apps = Vec::new();
+    for app in compared.iter().flat_map(|&(ours, other, _)| [ours, other]) {
+        if !apps.contains(&app) {
+            apps.push(app);
+        }
+    }
+    apps
+}
+
+/// These apps, started for the n-th time.
 fn started(
     tidegate: &Path,
     cores: Cores,
     effort: Effort,
-    start_number: usize,
+    (name, apps, start_number): (&str, &[Around], usize),
 ) -> Result<Tried, Box<dyn Error>> {
-    let start = |around: Around| served::start(around, around.name(), cores.server);
-    let servers = Around::ALL.map(start).into_iter().collect::<Result<Vec<_>, _>>()?;
-    let entrants = Around::ALL
+    let start = |around: &Around| served::start(*around, around.name(), cores.server);
+    let servers = apps.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+    let entrants = apps
         .iter()
         .zip(&servers)
         .map(|(around, server)| entrant(around.name(), server, &["http"], None));
     let driver = Driver { tidegate: tidegate.to_owned(), core: cores.load, keys: load::KEYS };
-    let scenario = Scenario::closed("an axum app", 16, 1, entrants.collect());
+    let scenario = Scenario::closed(name, 16, 1, entrants.collect());
     scenario.turned_by(start_number).run(&driver, effort.of_a_start())
 }

@@ -61,14 +61,14 @@ impl Effort {
     /// The same for servers that are all started anew so many [times](Self::restarts): one short round each time, since
     /// they differ by more from start to start than from round to round.
     pub(crate) fn of_a_start(self) -> Self {
-        Self { rounds: 1, seconds: self.seconds.min(0.3), ..self }
+        Self { rounds: 1, seconds: self.seconds.min(0.2), ..self }
     }
 
     pub(crate) fn of(quick: bool) -> Self {
         if quick {
             Self { rounds: 4, seconds: 0.5, starts: 5, restarts: 6 }
         } else {
-            Self { rounds: 21, seconds: 1.0, starts: 20, restarts: 50 }
+            Self { rounds: 21, seconds: 1.0, starts: 20, restarts: 100 }
         }
     }
 }

@@ -12,7 +12,7 @@ use axum::extract::{ConnectInfo, Request};
 use axum::response::Response;
 use tower::{Service, ServiceExt as _};
 
-use super::served::{Around, Use};
+use super::served::{Around, Limited, Use};
 use crate::allocations;
 use crate::targets::{Figure, Target};
 
@@ -114,12 +114,16 @@ impl Use for Asking {
         asking(app, true)
     }
 
-    fn by_connection<S>(self, app: impl Fn(SocketAddr) -> S + Send + 'static) -> Self::Outcome
+    fn without_addresses<S>(self, app: S) -> Self::Outcome
     where
         S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
-        asking(app(PEER), false)
+        asking(app, false)
+    }
+
+    fn limited(self, app: Limited, carries_addresses: bool) -> Self::Outcome {
+        asking(app.of_peer(PEER), carries_addresses)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -56,6 +55,9 @@ pub(crate) enum Around {
     TidegateHolding,
 }
 
+/// The app with our layer around it.
+pub(super) type Limited = RateLimit<Router, RuleLimiter, InAxum>;
+
 /// What is done with an app, whatever its type is.
 pub(super) trait Use {
     type Outcome;
@@ -65,11 +67,14 @@ pub(super) trait Use {
         S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send;
 
-    /// The same where requests do not carry the address of their peer, and `app` makes what serves a connection.
-    fn by_connection<S>(self, app: impl Fn(SocketAddr) -> S + Send + 'static) -> Self::Outcome
+    /// The same where requests do not carry the address of their peer.
+    fn without_addresses<S>(self, app: S) -> Self::Outcome
     where
         S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send;
+
+    /// The same with our layer around it, in either of the ways in which it is served.
+    fn limited(self, app: Limited, carries_addresses: bool) -> Self::Outcome;
 }
 
 impl Around {
@@ -165,10 +170,10 @@ impl Around {
         let with_state = |app: Router| -> Router { app.with_state(()) };
         Ok(match self {
             Self::Nothing => to.of(with_state(app)),
-            Self::Tidegate => to.of(limit()?.around(app)),
-            Self::TidegateFewHeaders => to.of(few()?.around(app)),
+            Self::Tidegate => to.limited(limit()?.around(app), true),
+            Self::TidegateFewHeaders => to.limited(few()?.around(app), true),
             Self::Governor => to.of(theirs(quota.use_headers().finish())?.layer(with_state(app))),
-            Self::TidegateNoHeaders => to.of(none()?.around(app)),
+            Self::TidegateNoHeaders => to.limited(none()?.around(app), true),
             Self::GovernorNoHeaders => to.of(theirs(quota.finish())?.layer(with_state(app))),
             Self::HeadersAlone => {
                 to.of(MapResponse::new(with_state(app), |it| with_fixed(it, &FIXED)))
@@ -184,24 +189,18 @@ impl Around {
             Self::GovernorInside => {
                 to.of(with_state(app.layer(theirs(quota.use_headers().finish())?)))
             }
-            Self::NothingByConnection => {
-                let app = with_state(app);
-                to.by_connection(move |_| app.clone())
-            }
-            Self::TidegateByConnection => by_connection(to, limit()?.around(app)),
-            Self::TidegateFewHeadersByConnection => by_connection(to, few()?.around(app)),
-            Self::TidegateNoHeadersByConnection => by_connection(to, none()?.around(app)),
+            Self::NothingByConnection => to.without_addresses(with_state(app)),
+            Self::TidegateByConnection => to.limited(limit()?.around(app), false),
+            Self::TidegateFewHeadersByConnection => to.limited(few()?.around(app), false),
+            Self::TidegateNoHeadersByConnection => to.limited(none()?.around(app), false),
             Self::TidegateHolding => {
                 const HOLDING: &str =
                     "{ domain: default, rules: [ { name: all, per: [ip], limit: 1000 at once } ] }";
-                to.of(RateLimitLayer::new(RuleLimiter::new(HOLDING)?).in_axum().around(app))
+                let layer = RateLimitLayer::new(RuleLimiter::new(HOLDING)?);
+                to.limited(layer.around(app), true)
             }
         })
     }
-}
-
-fn by_connection<U: Use>(to: U, app: RateLimit<Router, RuleLimiter, InAxum>) -> U::Outcome {
-    to.by_connection(move |peer| app.clone().of_peer(peer))
 }
 
 fn theirs<K: KeyExtractor, M: RateLimitingMiddleware<QuantaInstant>>(
@@ -260,14 +259,20 @@ impl Use for Serving {
         self.serve(app.into_make_service_with_connect_info::<SocketAddr>())
     }
 
-    fn by_connection<S>(self, app: impl Fn(SocketAddr) -> S + Send + 'static) -> Self::Outcome
+    fn without_addresses<S>(self, app: S) -> Self::Outcome
     where
         S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
-        self.serve(tower::service_fn(move |connection: IncomingStream<'_, TcpListener>| {
-            ready(Ok::<_, Infallible>(app(*connection.remote_addr())))
-        }))
+        self.serve(app.into_make_service())
+    }
+
+    fn limited(self, app: Limited, carries_addresses: bool) -> Self::Outcome {
+        if carries_addresses {
+            self.serve(app.into_make_service_with_connect_info::<SocketAddr>())
+        } else {
+            self.serve(app.into_make_service_with_peers())
+        }
     }
 }
 
