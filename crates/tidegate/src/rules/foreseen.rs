@@ -20,17 +20,23 @@ pub struct Foreseen {
 impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     /// What follows from a call with these attributes, by the rules of a decision that this limiter
     /// [began](Self::begin). `None` where that is not one charge under one ordinary limit, or memory does not decide it:
-    /// then each call has to be looked at for itself.
+    /// then each call has to be looked at for itself. What the call costs makes no difference.
     ///
     /// ```
     /// use tidegate::{Call, RuleLimiter};
     ///
     /// let limiter = RuleLimiter::new("{ domain: api, rules: [ { name: all, per: [ip], limit: 2/minute } ] }")?;
     /// let attributes = [("ip", "192.0.2.7").into()];
-    /// let mut decision = limiter.begin();
-    /// let foreseen = limiter.foresee(&decision, &Call::new("api", &attributes)).expect("one limit applies");
-    /// let mut allowed = || limiter.check_foreseen(&mut decision, &foreseen, 1) && decision.is_allowed();
-    /// assert!(allowed() && allowed() && !allowed());
+    /// let call = Call::new("api", &attributes);
+    /// let foreseen = limiter.foresee(&limiter.begin(), &call).expect("one limit applies");
+    /// for is_allowed in [true, true, false] {
+    ///     // By the rules in force now.
+    ///     let mut decision = limiter.begin();
+    ///     if !limiter.check_foreseen(&mut decision, &foreseen, 1) {
+    ///         limiter.check_begun(&mut decision, &call)?;
+    ///     }
+    ///     assert_eq!(decision.is_allowed(), is_allowed);
+    /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn foresee(&self, begun: &RuleDecision, call: &Call<'_>) -> Option<Foreseen> {
@@ -43,8 +49,11 @@ impl<C: Clock, S: Backing> RuleLimiter<C, S> {
     }
 
     /// As `check_begun`, for a call of this cost whose other parts were [foreseen](Self::foresee). Says whether it is
-    /// decided: it is not where other rules are in force by now, and then nothing has happened.
+    /// decided, and not whether it may pass: that is for the decision to say. It is not decided where the decision was begun by
+    /// other rules than those that it was foreseen by, and then nothing has happened. Whoever goes on with a decision that was
+    /// begun before a reload goes on by the rules before it.
     #[inline]
+    #[must_use = "whether it is decided; where it is not, the decision is of no call or of one before"]
     pub fn check_foreseen(
         &self,
         decision: &mut RuleDecision,

@@ -72,12 +72,15 @@ impl InForce {
             return Kept { rules: Some(self.rules.load_full()), mark: NOT_KEPT };
         }
         let known = KEPT.try_with(|places| place(places, mark).again(mark)).ok().flatten();
-        let rules = known.unwrap_or_else(|| {
-            // Those of the mark, or later ones: then the limiter has another mark by now, and never this one again.
-            let rules = self.rules.load_full();
-            let _ = KEPT.try_with(|places| place(places, mark).fill(mark, Arc::clone(&rules)));
-            rules
-        });
+        if known.is_some() {
+            return Kept { rules: known, mark };
+        }
+        let rules = self.rules.load_full();
+        // ORDERING: SeqCst, as in `Exchange::put`: who has found later rules finds that the mark is gone.
+        if self.mark.load(Ordering::SeqCst) != mark {
+            return Kept { rules: Some(rules), mark: NOT_KEPT };
+        }
+        let _ = KEPT.try_with(|places| place(places, mark).fill(mark, Arc::clone(&rules)));
         Kept { rules: Some(rules), mark }
     }
 
@@ -300,6 +303,18 @@ mod tests {
         assert_eq!(left, 1, "that of the limiter");
         in_force.mark.store(mark, Ordering::SeqCst);
         assert!(in_force.is(&in_force.keep()));
+    }
+
+    #[test]
+    fn rules_that_were_exchanged_while_they_were_asked_for_are_not_taken_for_those_before() {
+        let in_force = InForce::new(rules("old"));
+        let kept = in_force.keep();
+        let mark = kept.mark;
+        in_force.exchange().put(rules("new"));
+        // Another thread, which has found the mark before that.
+        let late = thread::scope(|scope| scope.spawn(|| in_force.keep_anew(mark)).join().unwrap());
+        assert_eq!((name(&kept), name(&late)), ("old".to_owned(), "new".to_owned()));
+        assert_ne!(late.mark(), kept.mark());
     }
 
     #[test]
