@@ -56,9 +56,9 @@ impl<D: Decide> RateLimit<Router, D, InAxum> {
         IntoMakeServiceWithConnectInfo { service: self.of_anybody(), noted: PhantomData }
     }
 
-    /// The same with the addresses told to nobody else: what a request does not carry costs it nothing. Not where handlers ask for `ConnectInfo`, or where layers further in count by address; `describe` and
-    /// `cost` find it in [`Head::peer`](crate::Head::peer). A listener of your own makes its services with
-    /// [`of_peer`](Self::of_peer).
+    /// The same with the addresses told to nobody else: what a request does not carry costs it nothing. Not where handlers
+    /// ask for `ConnectInfo`, or where layers further in count by address; `describe` and `cost` find it in
+    /// [`Head::peer`](crate::Head::peer). A listener of your own makes its services with [`of_peer`](Self::of_peer).
     pub fn into_make_service_with_peers(self) -> IntoMakeServiceWithPeers<D> {
         IntoMakeServiceWithPeers { service: self }
     }

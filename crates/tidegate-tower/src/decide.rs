@@ -67,8 +67,8 @@ pub trait Decide: Send + Sync + 'static {
         None
     }
 
-    /// As [`decide_begun`](Self::decide_begun), for a call that was [foreseen](Self::foresee). Says whether it is decided;
-    /// if not, nothing has happened.
+    /// As [`decide_begun`](Self::decide_begun), for a call that was [foreseen](Self::foresee) and takes 1. Says whether it is
+    /// decided; if not, nothing has happened.
     #[inline]
     fn decide_foreseen(&self, _begun: &mut Option<Self::Decided>, _foreseen: &Foreseen) -> bool {
         false

@@ -24,19 +24,19 @@ pub struct Head<'r> {
     /// the extensions.
     pub peer: Option<IpAddr>,
     /// The same as the connection has it.
-    pub(crate) connection: Option<&'r SocketAddr>,
+    pub(crate) other_end: Option<&'r SocketAddr>,
 }
 
 impl<'r> Head<'r> {
-    pub(crate) fn of<B>(request: &'r Request<B>, connection: Option<&'r SocketAddr>) -> Self {
+    pub(crate) fn of<B>(request: &'r Request<B>, other_end: Option<&'r SocketAddr>) -> Self {
         let extensions = request.extensions();
         Self {
             method: request.method(),
             uri: original_uri(extensions).unwrap_or_else(|| request.uri()),
             headers: request.headers(),
             extensions,
-            peer: connection.map(SocketAddr::ip),
-            connection,
+            peer: other_end.map(SocketAddr::ip),
+            other_end,
         }
     }
 }

@@ -57,20 +57,20 @@ impl<D: Decide> Settings<D> {
         passage: &mut Passage<D>,
     ) -> Result<(), Box<First<D>>> {
         let mut begun = self.decider.begin();
-        let peer = connection.map(|connection| &connection.peer);
+        let other_end = connection.map(|connection| &connection.peer);
         let decided = if let Some(Connection { foreseen: Some(foreseen), .. }) = connection
             && !names_peer(request.extensions())
             && self.decider.decide_foreseen(&mut begun, foreseen)
         {
             Ok(())
         } else {
-            self.decide(request, peer, &mut begun)?
+            self.decide(request, other_end, &mut begun)?
         };
         if decided.is_ok() && begun.as_ref().is_some_and(D::Decided::passes_at_once) {
             passage.pass_at_once(&mut begun, &self.decider, self.headers);
             return Ok(());
         }
-        Err(self.weighed(&Head::of(request, peer), decided, begun))
+        Err(self.weighed(&Head::of(request, other_end), decided, begun))
     }
 
     /// What follows from each request of a connection to this peer, where rules and settings depend on nothing else of them.
@@ -98,15 +98,17 @@ impl<D: Decide> Settings<D> {
     fn decide<B>(
         &self,
         request: &Request<B>,
-        peer: Option<&SocketAddr>,
+        other_end: Option<&SocketAddr>,
         begun: &mut Option<D::Decided>,
     ) -> Result<Result<(), Undecided>, Box<First<D>>> {
         let reads = self.reads(begun.as_ref());
         match self.by_ip(reads) {
-            Some(identity) => self
-                .decide_by_ip(identity, request, peer, reads, begun)
-                .ok_or_else(|| self.asked(&Head::of(request, peer), reads, Attributes::new(), 1)),
-            None => self.decide_described(&Head::of(request, peer), reads, begun),
+            Some(identity) => {
+                self.decide_by_ip(identity, request, other_end, reads, begun).ok_or_else(|| {
+                    self.asked(&Head::of(request, other_end), reads, Attributes::new(), 1)
+                })
+            }
+            None => self.decide_described(&Head::of(request, other_end), reads, begun),
         }
     }
 
@@ -116,7 +118,7 @@ impl<D: Decide> Settings<D> {
         &self,
         identity: &Identity,
         request: &Request<B>,
-        connection: Option<&SocketAddr>,
+        other_end: Option<&SocketAddr>,
         reads: Reads,
         begun: &mut Option<D::Decided>,
     ) -> Option<Result<(), Undecided>> {
@@ -126,10 +128,10 @@ impl<D: Decide> Settings<D> {
         if !reads.any_of(Reads::IP) {
             return decide(&[]);
         }
-        if let Some(peer) = self.peer.noted(connection, request.extensions()) {
+        if let Some(peer) = self.peer.noted(other_end, request.extensions()) {
             return identity.with_ip_of(peer, request.headers(), decide);
         }
-        let peer = self.find_peer(connection, request.extensions());
+        let peer = self.find_peer(other_end, request.extensions());
         identity.with_ip(&RequestParts::of_client(peer, request.headers()), decide)
     }
 
@@ -237,7 +239,7 @@ impl<D: Decide> Settings<D> {
             Some(identity) => {
                 let is_read = reads.any_of(Reads::OF_CLIENT);
                 let peer =
-                    is_read.then(|| self.find_peer(head.connection, head.extensions)).flatten();
+                    is_read.then(|| self.find_peer(head.other_end, head.extensions)).flatten();
                 let Head { method, uri, headers, .. } = *head;
                 let parts = if reads.any_of(Reads::OF_REQUEST) {
                     RequestParts::of_http(peer, method, uri, headers)
@@ -255,12 +257,8 @@ impl<D: Decide> Settings<D> {
         }
     }
 
-    fn find_peer(
-        &self,
-        connection: Option<&SocketAddr>,
-        extensions: &Extensions,
-    ) -> Option<IpAddr> {
-        let peer = self.peer.of(connection, extensions);
+    fn find_peer(&self, other_end: Option<&SocketAddr>, extensions: &Extensions) -> Option<IpAddr> {
+        let peer = self.peer.of(other_end, extensions);
         if peer.is_none() {
             warn_of_no_peer();
         }

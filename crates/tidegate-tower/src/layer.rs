@@ -65,13 +65,13 @@ impl FindPeer {
     /// What the program says goes before what the connection says, and that before what servers note.
     pub(crate) fn of(
         &self,
-        connection: Option<&SocketAddr>,
+        other_end: Option<&SocketAddr>,
         extensions: &Extensions,
     ) -> Option<IpAddr> {
-        match (self, self.noted(connection, extensions)) {
+        match (self, self.noted(other_end, extensions)) {
             (_, Some(noted)) => Some(noted.ip()),
             (Self::Noted, None) => head::made_peer(extensions),
-            (Self::Told(find), None) => find(extensions).or_else(|| Some(connection?.ip())),
+            (Self::Told(find), None) => find(extensions).or_else(|| Some(other_end?.ip())),
         }
     }
 
@@ -79,11 +79,11 @@ impl FindPeer {
     #[inline]
     pub(crate) fn noted<'r>(
         &self,
-        connection: Option<&'r SocketAddr>,
+        other_end: Option<&'r SocketAddr>,
         extensions: &'r Extensions,
     ) -> Option<&'r SocketAddr> {
         match self {
-            Self::Noted => head::noted_peer(connection, extensions),
+            Self::Noted => head::noted_peer(other_end, extensions),
             Self::Told(_) => None,
         }
     }

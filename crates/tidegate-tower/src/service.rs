@@ -47,7 +47,8 @@ impl<S, D, W> RateLimit<S, D, W> {
 impl<S, D: Decide, W> RateLimit<S, D, W> {
     /// The same for one connection, whose other end has this address: for servers that make a service for each
     /// connection. Its requests need not carry the address then, which spares each of them an entry in its extensions; and
-    /// where rules read nothing else of them, whose limit they are under is looked for once.
+    /// where rules read nothing else of them, whose limit they are under is looked for once. After a reload it is looked for in
+    /// each request of the connections that are open then.
     /// What [`RateLimitLayer::peer`](crate::RateLimitLayer::peer) finds and a [`Peer`](crate::Peer) in a request go
     /// before it.
     #[must_use]

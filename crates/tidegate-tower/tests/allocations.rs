@@ -75,7 +75,15 @@ fn request() -> Request<()> {
 }
 
 /// The allocations of so many requests, once buffers have their size.
-fn during<S, B>(mut service: S, requests: usize) -> u64
+fn during<S, B>(service: S, requests: usize) -> u64
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
+{
+    during_those(service, requests, request)
+}
+
+/// The same of these requests.
+fn during_those<S, B>(mut service: S, requests: usize, request: impl Fn() -> Request<()>) -> u64
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
 {
@@ -131,6 +139,15 @@ fn a_request_under_two_limits_takes_nothing_from_the_heap_either() {
         let text = format!("domain: default\nrules: [ {rule} ]");
         assert_eq!(during(layer_of(&text).headers(HeaderSet::None).layer(Hello), 100), 0, "{rule}");
     }
+}
+
+#[test]
+fn a_request_of_a_connection_whose_limit_is_foreseen_takes_nothing_from_the_heap() {
+    let rules = "{ domain: default, rules: [ { name: all, per: [ip], limit: 1000000/day } ] }";
+    let service = layer_of(rules).headers(HeaderSet::None).layer(Hello);
+    let service = service.of_peer(SocketAddr::from(([192, 0, 2, 7], 4711)));
+    let anybody = || Request::get("/orders/17").body(()).unwrap();
+    assert_eq!(during_those(service, 1_000, anybody), 0);
 }
 
 #[test]

@@ -110,7 +110,10 @@ async fn around_an_app_peers_are_known_to_the_limiter_or_to_handlers_too() {
 
 /// Asks an app from three addresses, which has limits of two for each.
 async fn asked_by_three(app: RateLimit<Router, RuleLimiter<ManualClock>, InAxum>) -> [u16; 3] {
-    let address = serve_made(app.into_make_service_with_peers()).await;
+    asked_by_three_at(serve_made(app.into_make_service_with_peers()).await).await
+}
+
+async fn asked_by_three_at(address: SocketAddr) -> [u16; 3] {
     let mut statuses = [0; 3];
     for (own, status) in (1..).zip(&mut statuses) {
         let mut client = Client::connect_from(Ipv4Addr::new(127, 0, 0, own), address).await;
@@ -127,6 +130,13 @@ async fn what_the_program_says_of_a_peer_goes_before_its_connection() {
     assert_eq!(asked_by_three(layer().peer(somebody).around(hello())).await, [200, 200, 429]);
     // Who knows nothing leaves it to the connection.
     assert_eq!(asked_by_three(layer().peer(|_| None).around(hello())).await, [200, 200, 200]);
+    // In whichever way the app is served.
+    for (app, statuses) in [
+        (layer().peer(somebody).around(hello()), [200, 200, 429]),
+        (layer().peer(|_| None).around(hello()), [200, 200, 200]),
+    ] {
+        assert_eq!(asked_by_three_at(serve_limited(app).await).await, statuses);
+    }
 }
 
 #[tokio::test]

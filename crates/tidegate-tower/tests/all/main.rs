@@ -3,6 +3,7 @@
 
 mod axum;
 mod ending;
+mod foreseen;
 mod golden;
 mod hyper;
 mod properties;
