@@ -503,6 +503,7 @@ mod tests {
     use std::future::poll_fn;
     use std::hint::spin_loop;
     use std::task::Poll;
+    use std::thread::yield_now;
 
     use tokio::io::duplex;
     use tokio::task::spawn_blocking;
@@ -526,7 +527,7 @@ mod tests {
             let meet = |both: &AtomicUsize| {
                 both.fetch_add(1, Ordering::SeqCst);
                 while both.load(Ordering::SeqCst) < 2 {
-                    spin_loop();
+                    yield_now();
                 }
             };
             let task = spawn_blocking(move || {
