@@ -6,6 +6,7 @@ mod ending;
 mod foreseen;
 mod golden;
 mod hyper;
+mod peers;
 mod properties;
 mod shared;
 #[path = "../support/mod.rs"]
